@@ -1,0 +1,456 @@
+"""Bounded: a set of tensors that is a tensor.
+
+    B = { c + sum_k G_k xi_k + rho zeta  :  xi the symbols, zeta in [-1, 1]^shape }  intersected with  [lower, upper]
+
+The interval is always there, stacked as ``bounds = (lower, upper)``; the affine form is there when there are
+generator rows (K > 0). With K = 0 the interval is the whole set, and center and radius are read off it.
+
+Why the intersection is sound: for every execution w (one dataset, one order of roundings) there is *one* value
+xi(w) of the symbols such that every tensor T satisfies both ``T(w) = c + G xi(w) + rho zeta(w)`` and
+``lower <= T(w) <= upper``. So slopes and gates may be chosen on the interval although the affine form leaves it.
+Never move c to the middle of the interval or shrink G and rho to fit it: that would change what xi means.
+
+PyTorch sees a wrapper subclass. Autograd and optimizers run above it; what reaches ``__torch_dispatch__`` are ATen
+operators, and ``RULES`` says what each does to sets. An operator that is not in the table raises.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch._ops import OpOverload
+
+from . import rounding
+from .errors import (
+    BoundFlowError,
+    CrossedBounds,
+    MixedTensors,
+    PlainTarget,
+    StaleAlias,
+    Undecided,
+    UnsupportedOperator,
+    VoidBounds,
+)
+from .symbols import NO_ROWS, Rows, Symbols
+
+aten = torch.ops.aten
+
+
+@dataclass(eq=False)
+class Form:
+    """The affine form ``center + generators . xi + radius zeta`` of a tensor."""
+
+    center: Tensor
+    generators: Tensor
+    radius: Tensor
+    rows: Rows
+
+    @cached_property
+    def reach(self) -> Tensor:
+        """sigma: the largest modulus of the deviation before any intersection; what roundings are charged on."""
+        if not len(self.rows):
+            return self.radius
+        total = torch.linalg.vector_norm(self.generators, ord=1, dim=0)
+        return rounding.up(total * (1 + rounding.gamma(len(self.rows), total.dtype)) + self.radius)
+
+    @cached_property
+    def modulus(self) -> Tensor:
+        """``|c| + sigma``."""
+        return rounding.up(self.center.abs() + self.reach)
+
+
+class Bounded(torch.Tensor):
+    """A tensor whose value is only known to lie in a set. Make one with `bf.ball`, `bf.interval` or `bf.lift`."""
+
+    _bounds: Tensor
+    _form: Form | None
+    _symbols: Symbols | None
+    _exact: bool
+    _recorded: int
+
+    @staticmethod
+    def __new__(
+        cls,
+        bounds: Tensor,
+        form: Form | None = None,
+        symbols: Symbols | None = None,
+        exact: bool = False,
+        requires_grad: bool = False,
+    ) -> Bounded:
+        self = torch.Tensor._make_wrapper_subclass(  # type: ignore[attr-defined]
+            cls, bounds.shape[1:], dtype=bounds.dtype, device=bounds.device, requires_grad=requires_grad
+        )
+        self._bounds = bounds
+        self._form = form
+        self._symbols = symbols
+        self._exact = exact  # a point by construction: lower is upper
+        self._recorded = 0
+        return self
+
+    # --- the set ----------------------------------------------------------------------------------------------
+
+    @property
+    def lower(self) -> Tensor:
+        """The smallest value each element can have."""
+        return self._checked()._bounds[0]
+
+    @property
+    def upper(self) -> Tensor:
+        """The largest value each element can have."""
+        return self._checked()._bounds[1]
+
+    @property
+    def center(self) -> Tensor:
+        return self._checked().form.center
+
+    @property
+    def radius(self) -> Tensor:
+        return self._checked().form.radius
+
+    @property
+    def generators(self) -> Tensor:
+        """Rows of shape (K, *shape); K = 0 for an interval."""
+        return self._checked().form.generators
+
+    @property
+    def spread(self) -> Tensor:
+        """The largest distance of a value from the center."""
+        self._checked()
+        return rounding.deviation(self._bounds, self.form.center)
+
+    @property
+    def symbols(self) -> Symbols | None:
+        return self._symbols
+
+    @property
+    def form(self) -> Form:
+        """The affine form; of an interval, the ball around its middle."""
+        if self._form is None:
+            self._form = ball_form(*rounding.middle(self._bounds))
+        return self._form
+
+    @property
+    def affine(self) -> bool:
+        """Whether there are generator rows."""
+        return self._form is not None and len(self._form.rows) > 0
+
+    def contains(self, value: Tensor) -> Tensor:
+        """Whether each element of a plain tensor lies within its bounds."""
+        return (self.lower <= value) & (value <= self.upper)
+
+    def _checked(self) -> Bounded:
+        if self._version != self._recorded:
+            raise StaleAlias(
+                "this bounded tensor was changed in place under another name (a view, detach() or .data), and its "
+                "bounds no longer belong to its value. Write to the tensor itself, or use an out-of-place operator."
+            )
+        return self
+
+    def replace_form(self, symbols: Symbols, rows: Rows, generators: Tensor) -> None:
+        """Write the same set with other rows and no radius, through the in-place operator `copy_`."""
+        form = Form(self.form.center, generators, torch.zeros_like(self.form.radius), rows)
+        self.copy_(concretised("reduction", self._bounds, form, symbols))
+
+    # --- the tensor -------------------------------------------------------------------------------------------
+
+    def __repr__(self, *, tensor_contents: object = None) -> str:
+        name = f"Bounded(shape={tuple(self.shape)}, {str(self.dtype).removeprefix('torch.')}"
+        if self.device.type != "cpu":
+            name += f", {self.device}"
+        if self._version != self._recorded:
+            return f"{name}, stale)"
+        if self.dtype is torch.bool:
+            return f"{name}, undecided={int((self._bounds[0] != self._bounds[1]).sum())})"
+        if self.numel() == 0:
+            return f"{name})"
+        if self.numel() == 1:
+            low, high = (f"{float(bound):.6g}" for bound in self._bounds.flatten())
+            name += f", [{low}, {high}]"
+        else:
+            width = self._bounds[1] - self._bounds[0]
+            name += f", in [{float(self._bounds[0].min()):.4g}, {float(self._bounds[1].max()):.4g}]"
+            name += f", width mean {float(width.mean()):.3g} max {float(width.max()):.3g}"
+        if self.affine:
+            name += f", rows={len(self.form.rows)}"
+        return name + (", requires_grad=True)" if self.requires_grad else ")")
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Bounded:
+        if id(self) in memo:
+            return memo[id(self)]
+        if not self.is_leaf:
+            raise BoundFlowError("only leaf tensors can be copied with deepcopy: use .detach().clone()")
+        self._checked()
+        copied = Bounded(self._bounds, self._form, self._symbols, self._exact, self.requires_grad)
+        memo[id(self)] = copied
+        if self.grad is not None:
+            copied.grad = self.grad.__deepcopy__(memo)
+        for name, value in self.__dict__.items():
+            copied.__dict__.setdefault(name, value)
+        return copied
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        form = self._checked()._form
+        parts = (form.center, form.generators, form.radius, form.rows.numbers) if form else None
+        is_parameter = isinstance(self, torch.nn.Parameter)
+        return _rebuild, (self._bounds, parts, self._symbols, self._exact, self.requires_grad, is_parameter)
+
+    def __tensor_flatten__(self) -> tuple[list[str], Any]:
+        names = ["_bounds"] + (["_center", "_generators", "_radius"] if self._form is not None else [])
+        return names, (self.form.rows if self._form is not None else None, self._symbols, self._exact)
+
+    @staticmethod
+    def __tensor_unflatten__(inner: dict[str, Tensor], context: Any, size: Any, stride: Any) -> Bounded:
+        rows, symbols, exact = context
+        form = Form(inner["_center"], inner["_generators"], inner["_radius"], rows) if rows is not None else None
+        return Bounded(inner["_bounds"], form, symbols, exact)
+
+    _center = property(lambda self: self.form.center)
+    _generators = property(lambda self: self.form.generators)
+    _radius = property(lambda self: self.form.radius)
+
+    @classmethod
+    def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        replacement = FUNCTIONS.get(func)
+        if replacement is not None:
+            return replacement(*args, **(kwargs or {}))
+        with torch._C.DisableTorchFunctionSubclass():
+            return func(*args, **(kwargs or {}))
+
+    @classmethod
+    def __torch_dispatch__(cls, func: OpOverload, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        rule = RULES.get(func)
+        if rule is None:
+            raise UnsupportedOperator(
+                f"{func} has no rule for bounded tensors. Guessing one would give bounds that may be wrong, so "
+                "nothing was computed. See docs/extending.md to add a rule; it is a few lines."
+            )
+        with torch._C.DisableTorchFunctionSubclass():
+            if torch.is_inference_mode_enabled():
+                raise UnsupportedOperator(
+                    "inference mode does not count versions, so a change under another name would go unnoticed: "
+                    "use torch.no_grad()"
+                )
+            for value in _tensors(args):
+                if isinstance(value, Bounded):
+                    value._checked()
+            if rule.writes is not None:
+                return rule.write(args, kwargs or {})
+            result = rule.apply(*args, **(kwargs or {}))
+            if rule.view:
+                for view in result if isinstance(result, list | tuple) else (result,):
+                    view._recorded = args[0]._version
+            return result
+
+
+def _tensors(values: Sequence[Any]) -> Iterator[Any]:
+    for value in values:
+        if isinstance(value, list | tuple):
+            yield from _tensors(value)
+        else:
+            yield value
+
+
+def _rebuild(bounds: Tensor, parts: Any, symbols: Any, exact: bool, requires_grad: bool, parameter: bool) -> Bounded:
+    form = Form(*parts[:3], Rows(parts[3])) if parts else None
+    rebuilt = Bounded(bounds, form, symbols, exact, requires_grad)
+    return torch.nn.Parameter(rebuilt, requires_grad) if parameter else rebuilt  # type: ignore[return-value]
+
+
+# --- the table of rules -----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Rule:
+    """What an operator does to sets, and an example that the law tests draw their operands from."""
+
+    operator: OpOverload
+    apply: Callable[..., Any]
+    example: Callable[..., tuple] | None
+    writes: int | str | None = None  # the argument it stores its result in
+
+    @property
+    def view(self) -> bool:
+        return self.operator.is_view
+
+    def write(self, args: Any, kwargs: Any) -> Any:
+        """Compute out of place, then replace the inner tensors of the target.
+
+        The version counter goes up after we return, so the version to expect is one more than now.
+        """
+        target = args[self.writes] if isinstance(self.writes, int) else kwargs.pop(self.writes)
+        if not isinstance(target, Bounded):
+            raise PlainTarget(
+                f"{self.operator} would store a set in a plain tensor, which would silently lose the bounds. Write "
+                "`total = total + loss` instead of `total += loss`; lift a model before its optimizer keeps state."
+            )
+        result = self.apply(*args, **kwargs)
+        if result.shape != target.shape or result.dtype != target.dtype:
+            raise MixedTensors(
+                f"{self.operator} gives {tuple(result.shape)} {result.dtype}, "
+                f"which does not fit its target of {tuple(target.shape)} {target.dtype}"
+            )
+        target._bounds, target._form = result._bounds, result._form
+        target._symbols, target._exact = result._symbols or target._symbols, False
+        target.__dict__.pop("_sum", None)
+        target._recorded = target._version + 1
+        return target
+
+
+RULES: dict[OpOverload, Rule] = {}
+FUNCTIONS: dict[Any, Callable[..., Any]] = {}
+
+
+def rule(*operators: OpOverload, example: Callable[..., tuple] | None) -> Callable[[Callable], Callable]:
+    """Register a rule. Its in-place and ``out=`` partners follow from it.
+
+    ``example`` takes a factory ``t(*shape, low=-1, high=1)`` of operands and returns arguments of the operator.
+    """
+
+    def register(apply: Callable) -> Callable:
+        for operator in operators:
+            RULES[operator] = Rule(operator, apply, example)
+            name, overload = operator._schema.name.removeprefix("aten::"), operator._overloadname
+            in_place = getattr(aten, name + "_", None)
+            if in_place is not None and overload in in_place.overloads():
+                partner = getattr(in_place, overload)
+                RULES[partner] = Rule(partner, apply, example, writes=0)
+            packet = operator._overloadpacket
+            if overload == "default" and "out" in packet.overloads():
+                RULES[packet.out] = Rule(packet.out, apply, None, writes="out")
+        return apply
+
+    return register
+
+
+def replaces(*functions: Any) -> Callable[[Callable], Callable]:
+    """Register what a PyTorch function does when an argument is bounded, before autograd decomposes it."""
+
+    def register(replacement: Callable) -> Callable:
+        FUNCTIONS.update(dict.fromkeys(functions, replacement))
+        return replacement
+
+    return register
+
+
+# --- making sets --------------------------------------------------------------------------------------------------
+
+
+def ball_form(center: Tensor, radius: Tensor) -> Form:
+    return Form(center, center.new_empty(0, *center.shape), radius, NO_ROWS)
+
+
+def checked(operator: str, bounds: Tensor, symbols: Symbols | None) -> None:
+    """Raise unless ``lower <= upper`` and both are finite. NaN fails every comparison, so it raises too."""
+    if not bounds.numel():
+        return
+    least, most = torch.aminmax(bounds[1] - bounds[0])
+    if least.item() >= 0 and most.item() < math.inf:
+        return
+    step = symbols.steps if symbols is not None else None
+    when = f" after {step} optimizer steps" if step is not None else ""
+    if torch.isfinite(bounds).all():
+        raise CrossedBounds(
+            f"{operator}: {int((bounds[0] > bounds[1]).sum())} lower bounds exceed their upper bounds{when}; no "
+            "sound rule can give an empty set. Please report this with the program that led to it."
+        )
+    raise VoidBounds(
+        f"{operator}: {int((~torch.isfinite(bounds)).any(0).sum())} of {bounds[0].numel()} bounds are infinite{when}: "
+        "the set has blown up and says nothing any more. Use a smaller radius, fewer or smaller steps, or zonotopes.",
+        step,
+    )
+
+
+def concretised(operator: str, bounds: Tensor, form: Form | None, symbols: Symbols | None) -> Bounded:
+    """The set that is both in the interval and in the affine form."""
+    if form is not None and len(form.rows):
+        assert symbols is not None
+        reach = rounding.up(symbols.support(form.generators) + form.radius)
+        concrete = rounding.around(form.center, reach)
+        bounds = torch.stack((torch.maximum(bounds[0], concrete[0]), torch.minimum(bounds[1], concrete[1])))
+    else:
+        form = None
+    checked(operator, bounds, symbols)
+    return Bounded(bounds, form, symbols)
+
+
+def point(value: Tensor, symbols: Symbols | None = None) -> Bounded:
+    """The set of one plain tensor."""
+    rounding.unit(value.dtype)
+    value = value.detach()
+    return Bounded(value.expand(2, *value.shape), ball_form(value, torch.zeros_like(value)), symbols, exact=True)
+
+
+def plain(x: Any) -> bool:
+    """Whether an operand is one known value rather than a set."""
+    return not isinstance(x, Bounded) or x._exact
+
+
+def value(x: Any) -> Any:
+    """The value of a plain operand."""
+    return x._bounds[0] if isinstance(x, Bounded) else x
+
+
+def symbols_of(*operands: Any) -> Symbols | None:
+    """The symbol space of several operands."""
+    found: Symbols | None = None
+    for operand in operands:
+        if isinstance(operand, Bounded):
+            found = Symbols.common(found, operand._symbols)
+    return found
+
+
+def same_kind(*operands: Any) -> None:
+    """Refuse to mix dtypes or devices; 0-dimensional plain tensors and integers convert as in PyTorch."""
+    tensors = [x for x in operands if isinstance(x, Tensor)]
+    sets = [x for x in tensors if isinstance(x, Bounded) and x.dtype is not torch.bool]
+    for x in tensors:
+        for reference in sets[:1]:
+            scalar = x.dim() == 0 and not isinstance(x, Bounded)
+            if not scalar and x.device != reference.device:
+                raise MixedTensors(f"tensors on {x.device} and {reference.device} met: move one with .to()")
+            if x.is_floating_point() and x.dtype != reference.dtype and not scalar:
+                raise MixedTensors(f"{x.dtype} and {reference.dtype} met: convert one with .to(), which widens it")
+
+
+def _decided(x: Bounded) -> float | bool:
+    low, high = x._bounds.unbind(0)
+    if not bool((low == high).all()):
+        what = "this condition" if x.dtype is torch.bool else "this value"
+        raise Undecided(
+            f"{what} is not the same for every tensor in the set ({x!r}). Read the center explicitly for logging "
+            "(`loss.center.item()`), or use .lower and .upper."
+        )
+    return low.item()
+
+
+@rule(aten._local_scalar_dense.default, aten.item.default, example=None)
+def local_scalar(x: Bounded) -> float | bool:
+    """``item()``: allowed when there is one answer."""
+    return _decided(x)
+
+
+@rule(aten.is_nonzero.default, example=None)
+def is_nonzero(x: Bounded) -> bool:
+    """``bool()``: a set that excludes zero is true."""
+    low, high = x._bounds.unbind(0)
+    if x.dtype is not torch.bool and bool(((low > 0) | (high < 0)).all()):
+        return True
+    return bool(_decided(x))
+
+
+@replaces(torch.Tensor.data.__get__, torch.Tensor.data.__set__)  # type: ignore[attr-defined]
+def data(*args: Any) -> Any:
+    """``.data`` gives a second name whose changes no version counter sees."""
+    raise StaleAlias("`.data` hides changes from the bounds: use .detach(), .center, or an in-place operator")
+
+
+@replaces(torch.Tensor.numpy, torch.Tensor.tolist, torch.Tensor.__array__)
+def to_numpy(x: Bounded, *args: Any, **kwargs: Any) -> Any:
+    """A set has no single array."""
+    raise Undecided("a set has no single array: use .center, .lower or .upper")

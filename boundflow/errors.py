@@ -1,0 +1,48 @@
+"""The named ways in which BoundFlow refuses to give a wrong answer.
+
+Every exception says what happened, where, and what to do about it. Nothing is ever logged and forgotten.
+"""
+
+
+class BoundFlowError(RuntimeError):
+    """Base of all exceptions raised by BoundFlow."""
+
+
+class UnsupportedOperator(BoundFlowError, NotImplementedError):
+    """An operator, or an option of one, has no sound rule."""
+
+
+class VoidBounds(BoundFlowError):
+    """A bound is infinite or NaN: the set says nothing any more."""
+
+    def __init__(self, message: str, step: int | None = None):
+        super().__init__(message)
+        self.step = step
+
+
+class CrossedBounds(BoundFlowError):
+    """A lower bound exceeds its upper bound: the set is empty, which no sound computation can produce."""
+
+
+class Undecided(BoundFlowError):
+    """A question with one answer (`bool`, `item`, `argmax`) was asked of a set that allows several."""
+
+
+class MixedSymbols(BoundFlowError):
+    """Tensors of two different symbol spaces met: their generator rows do not mean the same thing."""
+
+
+class MixedTensors(BoundFlowError, TypeError):
+    """Tensors of different dtype or device met, or of a dtype that has no bounds."""
+
+
+class StaleAlias(BoundFlowError):
+    """A tensor was changed in place under another name (a view, `detach()`, `.data`)."""
+
+
+class PlainTarget(BoundFlowError):
+    """An in-place operator would have to store a set in a plain tensor."""
+
+
+class UnsafePrecision(BoundFlowError):
+    """A global flag makes PyTorch compute with less precision than the rounding rules assume."""

@@ -1,0 +1,106 @@
+"""Modules, parameters and plain tensors onto sets, and back.
+
+`lift` swaps the parameters of a module in place, so an optimizer built before it still holds them. Plain tensors that
+meet a set are exact constants: what they hold is what is meant.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.optim.optimizer import register_optimizer_step_post_hook
+
+from . import rounding
+from .bounded import Bounded, ball_form, checked, point
+from .errors import BoundFlowError, CrossedBounds, MixedTensors
+from .symbols import Symbols
+
+
+def interval(lower: Any, upper: Any) -> Bounded:
+    """All tensors between two."""
+    lower, upper = _plain(lower), _plain(upper)
+    lower, upper = torch.broadcast_tensors(lower, upper.to(lower.dtype) if upper.dim() == 0 else upper)
+    if lower.dtype != upper.dtype or lower.device != upper.device:
+        raise MixedTensors(f"lower is {lower.dtype} on {lower.device}, upper {upper.dtype} on {upper.device}")
+    if bool((lower > upper).any()):
+        raise CrossedBounds(f"{int((lower > upper).sum())} lower bounds exceed their upper bounds")
+    bounds = torch.stack((lower, upper))
+    checked("interval", bounds, None)
+    return Bounded(bounds)
+
+
+def ball(center: Any, radius: Any) -> Bounded:
+    """All tensors within ``radius`` (a number or a tensor) of ``center``, elementwise."""
+    center = _plain(center).clone()
+    amount = torch.as_tensor(radius, dtype=center.dtype, device=center.device).detach()
+    if bool((amount < 0).any()) or not bool(torch.isfinite(amount).all()):
+        raise ValueError("a radius must be a finite number that is not negative")
+    amount = rounding.up(amount).expand(torch.broadcast_shapes(center.shape, amount.shape))
+    center = center.expand(amount.shape)
+    bounds = rounding.around(center, amount) if bool((amount > 0).any()) else torch.stack((center, center))
+    checked("ball", bounds, None)
+    # the ball that holds the rounded interval, around the very center that was given
+    return Bounded(bounds, ball_form(center, rounding.deviation(bounds, center)))
+
+
+def _plain(x: Any) -> Tensor:
+    x = torch.as_tensor(x)
+    if isinstance(x, Bounded):
+        raise MixedTensors("bounds must be plain tensors; this one is already a set")
+    if not x.is_floating_point():
+        if x.dtype in (torch.float16, torch.bfloat16, torch.complex64, torch.complex128):
+            raise MixedTensors(f"bounds exist for float32 and float64 tensors, not for {x.dtype}")
+        x = x.to(torch.get_default_dtype())
+    rounding.unit(x.dtype)
+    return x.detach()
+
+
+def lift(module: torch.nn.Module, symbols: Symbols | None = None) -> torch.nn.Module:
+    """Make every parameter a set of one point, in place; training then runs on sets.
+
+    With ``symbols`` training runs on zonotopes, otherwise on intervals. Returns the module.
+    """
+    rounding.require_gradual_underflow()
+    symbols = symbols if symbols is not None else Symbols()
+    for name, parameter in list(module.named_parameters()):
+        if isinstance(parameter, Bounded):
+            raise BoundFlowError(f"parameter {name} is bounded already: lift a module once")
+        made = point(parameter.detach().clone(), symbols)
+        lifted = torch.nn.Parameter(made, requires_grad=parameter.requires_grad)
+        torch.utils.swap_tensors(parameter, lifted)
+        if parameter.requires_grad:
+            parameter.register_hook(_as_set)
+        parameter.grad = None
+    return module
+
+
+def _as_set(grad: Tensor) -> Tensor:
+    """A plain gradient that reaches a bounded parameter is a set of one point."""
+    return grad if isinstance(grad, Bounded) else point(grad)
+
+
+def centers(module: torch.nn.Module) -> torch.nn.Module:
+    """Replace every bounded parameter by its center, in place: an ordinary module again."""
+    for parameter in module.parameters():
+        if isinstance(parameter, Bounded):
+            plain = torch.nn.Parameter(parameter.center.clone(), requires_grad=parameter.requires_grad)
+            torch.utils.swap_tensors(parameter, plain)
+    return module
+
+
+def _count_step(optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
+    """Every optimizer step on bounded parameters advances the clock that errors report."""
+    spaces = {
+        id(parameter._symbols): parameter._symbols
+        for group in optimizer.param_groups
+        for parameter in group["params"]
+        if isinstance(parameter, Bounded)
+    }
+    for symbols in spaces.values():
+        if symbols is not None:
+            symbols.steps += 1
+
+
+register_optimizer_step_post_hook(_count_step)

@@ -1,0 +1,232 @@
+"""Losses, each with tight bounds on its value and one primitive for its gradient.
+
+    binary cross entropy   softplus(z) - y z              gradient  sigmoid(z) - y
+    cross entropy          sum_c t_c (lse(z) - z_c)       gradient  p(z) sum_c t_c - t
+    squared error          (z - y)^2                      gradient  2 (z - y)
+    hinge                  max(0, 1 - y z), y = +-1       gradient  -y where y z < 1
+
+PyTorch decomposes the first two into chains of exp, log and clamp, sound but loose. So they are caught before autograd
+sees them, and every option is honoured or refused. The upstream gradient, per-sample weights and the reduction stay
+outside, as ordinary bounded arithmetic: ``(10 * loss).backward()`` is ten times the gradient.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from . import rounding
+from .bounded import Bounded, Form, aten, concretised, plain, point, replaces, rule, same_kind, value
+from .errors import UnsupportedOperator
+from .rules.bilinear import mul, scaled, square
+from .rules.layers import log_softmax_last, softmax_last
+from .rules.linear import combination, mean, sub, sum_
+from .rules.unary import SIGMOID, apply, softplus_function
+
+
+def reduced(losses: Tensor, reduction: str) -> Tensor:
+    """Mean, sum, or every sample's own loss."""
+    if reduction == "mean":
+        return losses.mean()
+    if reduction == "sum":
+        return losses.sum()
+    if reduction == "none":
+        return losses
+    raise UnsupportedOperator(f"reduction={reduction!r} is not one of 'mean', 'sum', 'none'")
+
+
+def _as_set(x: Any) -> Bounded:
+    return x if isinstance(x, Bounded) else point(x)
+
+
+# --- binary cross entropy ---------------------------------------------------------------------------------------------
+
+
+class BinaryCrossEntropy(torch.autograd.Function):
+    """softplus(z) - y z, elementwise."""
+
+    @staticmethod
+    def forward(ctx: Any, logits: Any, targets: Any) -> Bounded:
+        ctx.save_for_backward(logits, targets)
+        z = _as_set(logits)
+        low, high = value(targets), value(targets)
+        if not plain(targets):
+            low, high = targets._bounds.unbind(0)
+        bounds = _bce_bounds(z._bounds, low, high)
+        form = None
+        if z.affine or (isinstance(targets, Bounded) and targets.affine):
+            form = sub(apply(softplus_function(1.0, 40.0), z), mul(targets, z)).form
+            charge = rounding.gamma(8, z.dtype) * (1 + 2 * z.form.modulus)
+            form = Form(form.center, form.generators, rounding.up(form.radius + charge), form.rows)
+        return concretised("binary_cross_entropy", bounds, form, z._symbols)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Any) -> Any:  # type: ignore[override]
+        logits, targets = ctx.saved_tensors
+        slope = combination("binary_cross_entropy", [(apply(SIGMOID, _as_set(logits)), 1.0), (targets, -1.0)], terms=6)
+        for_targets = mul(_as_set(grad), -_as_set(logits)) if ctx.needs_input_grad[1] else None
+        return mul(grad, slope), for_targets
+
+
+def _bce_bounds(z: Tensor, low: Tensor, high: Tensor) -> Tensor:
+    """Linear in y, so y at its ends; convex in z, so largest at the ends and smallest at logit(y) or the nearer end."""
+
+    def loss(z: Tensor, y: Tensor) -> Tensor:
+        return F.softplus(z) - y * z
+
+    ends = torch.stack([loss(end, y) for end in z.unbind(0) for y in (low, high)])
+    inner = torch.stack([loss(torch.logit(y.clamp(0, 1)).clamp(z[0], z[1]), y) for y in (low, high)])
+    bounds = torch.stack((torch.cat((inner, ends)).amin(0), ends.amax(0)))
+    moduli = 1 + z.abs().amax(0) * (1 + torch.maximum(low.abs(), high.abs()))
+    # softplus returns its argument above 20, and logit(y) is only near the minimum, where the loss is flat
+    return rounding.widened(bounds, moduli * rounding.gamma(16, z.dtype) + 3e-9)
+
+
+@replaces(F.binary_cross_entropy_with_logits, torch.binary_cross_entropy_with_logits)
+def binary_cross_entropy_with_logits(
+    input: Any,
+    target: Any,
+    weight: Any = None,
+    size_average: Any = None,
+    reduce: Any = None,
+    reduction: str = "mean",
+    pos_weight: Any = None,
+) -> Any:
+    """PyTorch's function on sets; bounded targets are allowed."""
+    _no_legacy(size_average, reduce)
+    if input.shape != target.shape:
+        raise ValueError(f"target has shape {tuple(target.shape)}, but the logits have {tuple(input.shape)}")
+    same_kind(input, target)
+    target = target if isinstance(target, Bounded) else target.to(input.dtype)
+    if pos_weight is None:
+        losses = BinaryCrossEntropy.apply(input, target)
+    else:
+        # pos_weight y (softplus(z) - z) + (1 - y) softplus(z)
+        zero, one = torch.zeros(()), torch.ones(())
+        positive = BinaryCrossEntropy.apply(input, one.to(input.dtype).expand(input.shape))
+        negative = BinaryCrossEntropy.apply(input, zero.to(input.dtype).expand(input.shape))
+        losses = (pos_weight * target) * positive + (1 - target) * negative
+    return reduced(losses if weight is None else losses * weight, reduction)
+
+
+# --- cross entropy ------------------------------------------------------------------------------------------------------
+
+
+class LogProbabilities(torch.autograd.Function):
+    """``sum_c t_c (-log p_c)`` over the last axis; t are the (possibly bounded) target weights of the classes."""
+
+    @staticmethod
+    def forward(ctx: Any, logits: Any, targets: Any) -> Bounded:
+        ctx.save_for_backward(logits, targets)
+        return sum_(mul(targets, -log_softmax_last(_as_set(logits))), [-1])
+
+    @staticmethod
+    def backward(ctx: Any, grad: Any) -> Any:  # type: ignore[override]
+        logits, targets = ctx.saved_tensors
+        logits = _as_set(logits)
+        p = softmax_last(logits)
+        total = sum_(targets, [-1], True) if isinstance(targets, Bounded) else targets.sum(-1, keepdim=True)
+        slope = combination("cross_entropy", [(mul(p, total), 1.0), (targets, -1.0)], terms=logits.shape[-1] + 6)
+        grad = _as_set(grad).unsqueeze(-1)
+        for_targets = mul(grad, -log_softmax_last(logits)) if ctx.needs_input_grad[1] else None
+        return mul(grad, slope), for_targets
+
+
+@replaces(F.cross_entropy)
+def cross_entropy(
+    input: Any,
+    target: Any,
+    weight: Any = None,
+    size_average: Any = None,
+    ignore_index: int = -100,
+    reduce: Any = None,
+    reduction: str = "mean",
+    label_smoothing: float = 0.0,
+) -> Any:
+    """PyTorch's function on sets: class indices, or (possibly bounded) class probabilities."""
+    _no_legacy(size_average, reduce)
+    logits = input.movedim(1, -1) if input.dim() > 1 else input
+    classes = logits.shape[-1]
+    scale = torch.ones(classes, dtype=logits.dtype, device=logits.device) if weight is None else weight
+    if isinstance(scale, Bounded):
+        raise UnsupportedOperator("bounded class weights change the divisor of the mean: give plain ones")
+    if target.is_floating_point():
+        targets = (target.movedim(1, -1) if target.dim() > 1 else target) * scale
+        divisor = float(max(target.numel() // classes, 1))
+        if label_smoothing:
+            targets = targets * (1 - label_smoothing) + scale * (label_smoothing / classes)
+    else:
+        if isinstance(target, Bounded):
+            raise UnsupportedOperator("bounded class indices: give bounded class probabilities of shape (N, C)")
+        kept = target != ignore_index
+        safe = torch.where(kept, target, 0)
+        if bool((safe < 0).any()) or bool((safe >= classes).any()):
+            raise ValueError(f"a target lies outside the {classes} classes")
+        own = scale[safe] * kept
+        hot = F.one_hot(safe, classes).to(logits.dtype)
+        smooth = scale * (label_smoothing / classes) * kept.unsqueeze(-1)
+        targets = hot * own.unsqueeze(-1) * (1 - label_smoothing) + smooth
+        divisor = float(own.sum())
+    losses = LogProbabilities.apply(logits, targets)
+    if reduction != "mean":
+        return reduced(losses, reduction)
+    return losses.sum() / divisor
+
+
+# --- squared error --------------------------------------------------------------------------------------------------------
+
+
+@rule(aten.mse_loss.default, example=lambda t: (t(3, 4), t(3, 4), 0))
+def mse_loss(x: Any, y: Any, reduction: int = 1) -> Bounded:
+    losses = square(sub(x, y))
+    return (losses, mean(losses), sum_(losses))[reduction]
+
+
+@rule(aten.mse_loss_backward.default, example=lambda t: (t(3, 4), t(3, 4), t(3, 4), 0))
+def mse_loss_backward(grad: Any, x: Any, y: Any, reduction: int) -> Bounded:
+    difference = sub(x, y)
+    factor = 2.0 / difference.numel() if reduction == 1 else 2.0
+    return mul(grad, scaled(difference, factor))
+
+
+# --- hinge ------------------------------------------------------------------------------------------------------------------
+
+
+def hinge(logits: Tensor, targets: Tensor, weight: Tensor | None = None, reduction: str = "mean") -> Tensor:
+    """``max(0, 1 - y z)`` with y = +1 for target 1 and -1 for target 0, on plain tensors and on sets alike."""
+    if logits.shape != targets.shape:
+        raise ValueError(f"targets have shape {tuple(targets.shape)}, but the logits have {tuple(logits.shape)}")
+    sign = 2 * (targets if targets.is_floating_point() else targets.to(logits.dtype)) - 1
+    losses = torch.relu(1 - sign * logits)
+    return reduced(losses if weight is None else losses * weight, reduction)
+
+
+@replaces(F.multi_margin_loss)
+def multi_margin_loss(
+    input: Any,
+    target: Tensor,
+    p: int = 1,
+    margin: float = 1.0,
+    weight: Any = None,
+    size_average: Any = None,
+    reduce: Any = None,
+    reduction: str = "mean",
+) -> Any:
+    """The multi-class hinge ``sum over c != y of max(0, margin - z_y + z_c) / C``."""
+    _no_legacy(size_average, reduce)
+    if p != 1:
+        raise UnsupportedOperator("multi_margin_loss has a rule for p=1 only")
+    own = input.gather(-1, target.unsqueeze(-1))
+    others = 1 - F.one_hot(target, input.shape[-1]).to(input.dtype)
+    losses = (torch.relu(margin - own + input) * others).sum(-1) / input.shape[-1]
+    return reduced(losses if weight is None else losses * weight[target], reduction)
+
+
+def _no_legacy(size_average: Any, reduce: Any) -> None:
+    if size_average is not None or reduce is not None:
+        raise UnsupportedOperator("size_average and reduce are gone: use reduction='mean', 'sum' or 'none'")
+
+

@@ -1,0 +1,144 @@
+"""The only place where floats are widened.
+
+With unit roundoff ``u`` (2^-24 for float32, 2^-53 for float64) and ``gamma_n = n u / (1 - n u)``, a sum of n
+products in any order, with or without fused multiply-add, is off by at most ``gamma_n sum |x_i||y_i|``
+(Higham, *Accuracy and Stability of Numerical Algorithms*, section 3.1), plus n times the smallest normal number
+where products underflow.
+
+Two runs are covered at once: the real-arithmetic one, and every floating-point run of the same dtype. So each rule
+pays twice: for its own rounding, and for that of the plain PyTorch operator it stands for. Counts ``n`` passed to
+the functions below are the operations of the plain operator; the factor two and the slack are added here.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import lru_cache
+
+import torch
+from torch import Tensor
+
+from .errors import MixedTensors, UnsafePrecision
+
+UNIT = {torch.float32: 2.0**-24, torch.float64: 2.0**-53}
+TINY = {dtype: torch.finfo(dtype).tiny for dtype in UNIT}
+
+_outward = True
+
+
+def mode() -> str:
+    """``"outward"`` (the default) or ``"nearest"``: what a certificate records."""
+    return "outward" if _outward else "nearest"
+
+
+@contextmanager
+def nearest() -> Iterator[None]:
+    """Switch the allowance for rounding off: bounds then hold in real arithmetic only up to rounding errors."""
+    global _outward
+    before, _outward = _outward, False
+    try:
+        yield
+    finally:
+        _outward = before
+
+
+def unit(dtype: torch.dtype) -> float:
+    """The unit roundoff of a dtype that has bounds."""
+    try:
+        return UNIT[dtype]
+    except KeyError:
+        raise MixedTensors(f"bounds exist for float32 and float64 tensors, not for {dtype}") from None
+
+
+def gamma(n: float, dtype: torch.dtype) -> float:
+    """``2 n + 8`` roundings, as a factor of the sum of the moduli; 0 when rounding is switched off."""
+    if not _outward:
+        return 0.0
+    amount = (2 * n + 8) * unit(dtype)
+    if amount >= 0.5:
+        raise UnsafePrecision(f"a sum of {n:.0f} terms cannot be bounded in {dtype}: use float64")
+    return amount / (1 - amount)
+
+
+def tiny(n: float, dtype: torch.dtype) -> float:
+    """What n products can lose to underflow, on our side and on the plain one."""
+    return (2 * n + 8) * TINY[dtype] if _outward else 0.0
+
+
+@lru_cache(maxsize=256)
+def _signs(dims: int, dtype: torch.dtype, device: torch.device) -> Tensor:
+    return torch.tensor([-1.0, 1.0], dtype=dtype, device=device).view(2, *(1,) * (dims - 1))
+
+
+@lru_cache(maxsize=256)
+def _infinities(dims: int, dtype: torch.dtype, device: torch.device) -> Tensor:
+    return _signs(dims, dtype, device) * math.inf
+
+
+def outward(bounds: Tensor) -> Tensor:
+    """One correctly rounded operation: the next float outwards, for bounds stacked as (lower, upper)."""
+    if not _outward:
+        return bounds
+    return torch.nextafter(bounds, _infinities(bounds.dim(), bounds.dtype, bounds.device))
+
+
+def outward_sum(bounds: Tensor, moduli: Tensor, n: float) -> Tensor:
+    """Bounds of a sum of n terms whose moduli (at the same end points) add up to ``moduli``.
+
+    A plain run at an inner point x loses gamma sum|x_i| <= gamma sum|l_i| + gamma sum(x_i - l_i), and the last
+    term is less than the distance of its value from the lower bound: the moduli at the end points suffice.
+    """
+    if not _outward:
+        return bounds
+    return widened(bounds, moduli, gamma(n, bounds.dtype))
+
+
+def widened(bounds: Tensor, amount: Tensor, factor: float = 1.0) -> Tensor:
+    """``[lower - factor amount, upper + factor amount]``."""
+    moved = torch.addcmul(bounds, _signs(bounds.dim(), bounds.dtype, bounds.device), amount, value=factor)
+    return outward(moved)
+
+
+def up(x: Tensor) -> Tensor:
+    """An upper bound of a nonnegative result of at most two correctly rounded operations; 0 stays 0."""
+    return x * (1 + 8 * unit(x.dtype)) if _outward else x
+
+
+def middle(bounds: Tensor) -> tuple[Tensor, Tensor]:
+    """A center and a radius whose ball holds the interval."""
+    lower, upper = bounds.unbind(0)
+    center = (lower + upper) * 0.5
+    return center, up(torch.maximum(upper - center, center - lower))
+
+
+def deviation(bounds: Tensor, center: Tensor) -> Tensor:
+    """``max(upper - center, center - lower)``: how far a value can be from the center."""
+    lower, upper = bounds.unbind(0)
+    return up(torch.maximum(upper - center, center - lower))
+
+
+def around(center: Tensor, radius: Tensor) -> Tensor:
+    """Bounds ``center -+ radius``, rounded outwards."""
+    return outward(torch.stack((center - radius, center + radius)))
+
+
+def require_full_precision(x: Tensor, convolution: bool = False) -> None:
+    """Refuse the flags that let PyTorch multiply in TF32 or bfloat16: gamma_n would be too small."""
+    if x.dtype is not torch.float32 or not _outward:
+        return
+    if torch.get_float32_matmul_precision() != "highest":
+        raise UnsafePrecision(
+            "float32 matrix products run in reduced precision: call torch.set_float32_matmul_precision('highest')"
+        )
+    if x.is_cuda and torch.backends.cuda.matmul.allow_tf32:
+        raise UnsafePrecision("TF32 products are on: set torch.backends.cuda.matmul.allow_tf32 = False")
+    if x.is_cuda and convolution and torch.backends.cudnn.allow_tf32:
+        raise UnsafePrecision("TF32 convolutions are on: set torch.backends.cudnn.allow_tf32 = False")
+
+
+def require_gradual_underflow() -> None:
+    """Refuse a CPU that flushes subnormal numbers to zero: one step outwards from zero would be lost."""
+    if _outward and float(torch.tensor(TINY[torch.float64], dtype=torch.float64) * 0.5) == 0.0:
+        raise UnsafePrecision("subnormal numbers are flushed to zero: call torch.set_flush_denormal(False)")

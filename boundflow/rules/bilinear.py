@@ -1,0 +1,379 @@
+"""Bilinear operators f(a, b): products, matrix products, convolutions.
+
+With a = ca + Ga xi + rho_a zeta, |a - ca| <= s_a, and the same for b:
+
+    c   = f(ca, cb)
+    G   = f(Ga, cb) + f(ca, Gb)
+    rho = |f|(s_a, s_b) + |f|(|ca|, rho_b) + |f|(rho_a, |cb|)  +  gamma |f|(|ca| + sigma_a, |cb| + sigma_b)
+
+Proof: expand f(ca + da, cb + db); f(ca, cb) and the terms linear in xi are c and G, f(ca, rho_b zeta) and
+f(rho_a zeta, cb) are bounded by moduli, and so is f(da, db). The last term pays for rounding (`rounding.py`).
+
+With K = 0 contractions use the first three lines as they stand (Rump 1999); elementwise products and quotients use
+the exact hull of the four corners, and ``x * x`` with one and the same object is a square.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from .. import rounding
+from ..bounded import Bounded, Form, aten, concretised, plain, rule, same_kind, symbols_of, value
+from ..errors import UnsupportedOperator, VoidBounds
+from .linear import as_tensor, broadcast, combination, sum_, to_copy
+
+Product = Callable[[Tensor, Tensor], Tensor]
+
+
+def bilinear_form(a: Any, b: Any, f: Product, left: Product, right: Product, terms: float) -> Form:
+    """The affine rule; ``left`` and ``right`` are f with generator rows on its first or second operand."""
+    dtype = a.dtype if isinstance(a, Bounded) else b.dtype
+    charge, lost = rounding.gamma(terms, dtype), rounding.tiny(terms, dtype)
+    if plain(a):
+        return _linear_form(b, as_tensor(a, b._bounds), lambda x, y: f(y, x), lambda x, y: right(y, x), charge, lost)
+    if plain(b):
+        return _linear_form(a, as_tensor(b, a._bounds), f, left, charge, lost)
+    first, second = a.form, b.form
+    rows = first.rows.union(second.rows)
+    generators = None
+    if len(first.rows):
+        generators = left(rows.place(first.generators, first.rows), second.center)
+    if len(second.rows):
+        other = right(first.center, rows.place(second.generators, second.rows))
+        generators = other if generators is None else generators.add_(other)
+    spread_a = torch.minimum(rounding.deviation(a._bounds, first.center), first.reach)
+    spread_b = torch.minimum(rounding.deviation(b._bounds, second.center), second.reach)
+    rounded = charge * second.modulus
+    radius = f(first.center.abs(), rounding.up(second.radius + rounded)) + f(first.reach, rounded)
+    radius = radius + f(spread_a, spread_b) + f(first.radius, second.center.abs())
+    assert generators is not None
+    return Form(f(first.center, second.center), generators, rounding.up(radius) + lost, rows)
+
+
+def _linear_form(x: Bounded, y: Tensor, f: Product, with_rows: Product, charge: float, lost: float) -> Form:
+    form = x.form
+    radius = f(rounding.up(form.radius + charge * form.modulus), y.abs())
+    return Form(f(form.center, y), with_rows(form.generators, y), rounding.up(radius) + lost, form.rows)
+
+
+def _product_bounds(a: Any, b: Any, f: Product, terms: float) -> Tensor:
+    """Rump's product of two balls, rounding included: three products, or two when one operand is a point."""
+    dtype = a.dtype if isinstance(a, Bounded) else b.dtype
+    charge, lost = rounding.gamma(terms, dtype), rounding.tiny(terms, dtype)
+    if plain(a) or plain(b):
+        flipped = plain(a) and isinstance(b, Bounded)
+        x, y = (b, value(a)) if flipped else (a, value(b))
+        center, radius = _middle(x)
+        widened = radius + charge * (center.abs() + radius)
+        if flipped:
+            return rounding.around(f(y, center), f(y.abs(), widened) + lost)
+        return rounding.around(f(center, y), f(widened, y.abs()) + lost)
+    (center_a, radius_a), (center_b, radius_b) = _middle(a), _middle(b)
+    modulus_b = center_b.abs()
+    inner = torch.add(radius_b, modulus_b + radius_b, alpha=charge)
+    radius = f(center_a.abs() + radius_a, inner) + f(radius_a, modulus_b)
+    return rounding.around(f(center_a, center_b), radius + lost)
+
+
+def _middle(x: Bounded) -> tuple[Tensor, Tensor]:
+    """Middle and half width of the interval; the cached form has them when there are no rows."""
+    if x.affine:
+        return rounding.middle(x._bounds)
+    return x.form.center, x.form.radius
+
+
+def contraction(name: str, a: Any, b: Any, f: Product, left: Product, right: Product, terms: float) -> Bounded:
+    """A bilinear operator that sums ``terms`` products."""
+    same_kind(a, b)
+    rounding.require_full_precision(a if isinstance(a, Bounded) else b)
+    bounds = _product_bounds(a, b, f, terms)
+    affine = any(isinstance(x, Bounded) and x.affine for x in (a, b))
+    form = bilinear_form(a, b, f, left, right, terms) if affine else None
+    return concretised(name, bounds, form, symbols_of(a, b))
+
+
+# --- matrix products ------------------------------------------------------------------------------------------------
+
+
+@rule(aten.mm.default, example=lambda t: (t(2, 3), t(3, 4)))
+def mm(a: Any, b: Any) -> Bounded:
+    return contraction("mm", a, b, torch.mm, torch.matmul, torch.matmul, a.shape[1])
+
+
+@rule(aten.bmm.default, example=lambda t: (t(2, 2, 3), t(2, 3, 2)))
+def bmm(a: Any, b: Any) -> Bounded:
+    return contraction("bmm", a, b, torch.bmm, torch.matmul, torch.matmul, a.shape[2])
+
+
+@rule(aten.mv.default, example=lambda t: (t(2, 3), t(3)))
+def mv(a: Any, b: Any) -> Bounded:
+    return contraction("mv", a, b, torch.mv, torch.matmul, _matrix_by_rows, a.shape[1])
+
+
+def _matrix_by_rows(matrix: Tensor, rows: Tensor) -> Tensor:
+    return rows @ matrix.transpose(0, 1)
+
+
+@rule(aten.dot.default, example=lambda t: (t(4), t(4)))
+def dot(a: Any, b: Any) -> Bounded:
+    return contraction("dot", a, b, torch.dot, torch.matmul, lambda x, rows: rows @ x, a.shape[0])
+
+
+def _added(name: str, bias: Any, product: Bounded, beta: float, alpha: float, terms: int) -> Bounded:
+    """``beta bias + alpha product``, the bias counted among the terms of the sum."""
+    return combination(name, [(product, float(alpha)), (bias, float(beta))], terms=terms + 3)
+
+
+@rule(aten.addmm.default, example=lambda t: (t(4), t(2, 3), t(3, 4)))
+def addmm(bias: Any, a: Any, b: Any, *, beta: float = 1, alpha: float = 1) -> Any:
+    if plain(a) and plain(b):
+        return _added("addmm", bias, torch.mm(value(a), value(b)), beta, alpha, a.shape[1])
+    return _added("addmm", bias, mm(a, b), beta, alpha, a.shape[1])
+
+
+@rule(aten.baddbmm.default, example=lambda t: (t(2, 2, 2), t(2, 2, 3), t(2, 3, 2)))
+def baddbmm(bias: Any, a: Any, b: Any, *, beta: float = 1, alpha: float = 1) -> Any:
+    return _added("baddbmm", bias, bmm(a, b), beta, alpha, a.shape[2])
+
+
+# --- elementwise products and quotients -----------------------------------------------------------------------------
+
+
+def hull(corners: Tensor, dims: int | tuple[int, ...] = 0) -> Tensor:
+    """(smallest, largest) over the corner axes, stacked."""
+    return torch.stack((corners.amin(dims), corners.amax(dims)))
+
+
+def _elementwise(a: Any, b: Any, f: Product) -> Tensor:
+    """The exact hull of f over two intervals: f is monotone in each operand, so the corners suffice."""
+    dims = max(x.dim() for x in (a, b) if isinstance(x, Tensor))
+    like = a._bounds if isinstance(a, Bounded) else b._bounds
+    if plain(a) and isinstance(b, Bounded):
+        return hull(f(as_tensor(a, like).unsqueeze(0), broadcast(b._bounds, dims)))
+    if plain(b):
+        return hull(f(broadcast(a._bounds, dims), as_tensor(b, like).unsqueeze(0)))
+    return hull(f(broadcast(a._bounds, dims).unsqueeze(1), broadcast(b._bounds, dims).unsqueeze(0)), (0, 1))
+
+
+def _rounded(raw: Tensor, a: Any, b: Any) -> Tensor:
+    """Rounding is monotone: one step outwards holds every plain result, unless an operand was converted first."""
+    if all(isinstance(x, Tensor) and x.dtype is raw.dtype for x in (a, b)):
+        return rounding.outward(raw)
+    return rounding.outward_sum(raw, raw.abs(), 1)
+
+
+def as_float(x: Any, other: Any) -> Any:
+    """A condition counts as 0 or 1 in a product."""
+    if isinstance(x, Bounded) and x.dtype is torch.bool:
+        return to_copy(x, dtype=other.dtype if isinstance(other, Tensor) else torch.get_default_dtype())
+    return x
+
+
+@rule(aten.mul.Tensor, aten.mul.Scalar, example=lambda t: (t(2, 3), t(3)))
+def mul(a: Any, b: Any) -> Bounded:
+    if a is b:
+        return square(a)
+    a, b = as_float(a, b), as_float(b, a)
+    same_kind(a, b)
+    if isinstance(a, int | float) or isinstance(b, int | float):
+        return scaled(b, float(a)) if isinstance(a, int | float) else scaled(a, float(b))
+    bounds = _rounded(_elementwise(a, b, torch.mul), a, b)
+    form = None
+    if any(isinstance(x, Bounded) and x.affine for x in (a, b)):
+        form = _elementwise_form(a, b)
+    return concretised("mul", bounds, form, symbols_of(a, b))
+
+
+def _elementwise_form(a: Any, b: Any) -> Form:
+    dims = max(x.dim() for x in (a, b) if isinstance(x, Tensor))
+
+    def left(rows: Tensor, y: Tensor) -> Tensor:
+        return broadcast(rows, dims) * y
+
+    def right(x: Tensor, rows: Tensor) -> Tensor:
+        return x * broadcast(rows, dims)
+
+    return bilinear_form(a, b, torch.mul, left, right, 1)
+
+
+def scaled(x: Bounded, factor: float) -> Bounded:
+    """``factor x`` for a number. A bound that is zero stays zero, so that averages of squares stay nonnegative."""
+    bounds = x._bounds if factor >= 0 else x._bounds.flip(0)
+    raw = bounds * factor
+    wide = torch.where(bounds == 0, raw, rounding.outward_sum(raw, raw.abs(), 1))
+    form = _elementwise_form(x, factor) if x.affine else None
+    return concretised("mul", wide, form, x._symbols)
+
+
+def square(x: Bounded) -> Bounded:
+    """``x^2``: with d = x - c, ``x^2 = c^2 + 2 c d + d^2`` and d^2 lies in [0, s^2], not in [-s^2, s^2]."""
+    ends = x._bounds * x._bounds
+    smallest, largest = hull(ends)
+    straddles = (x._bounds[0] < 0) & (x._bounds[1] > 0)
+    smallest = torch.where(straddles, 0.0, smallest)
+    bounds = torch.stack((smallest, largest))
+    bounds = rounding.outward_sum(bounds, bounds, 1).clamp_min(0.0)
+    form = None
+    if x.affine:
+        f = x.form
+        spread = torch.minimum(rounding.deviation(x._bounds, f.center), f.reach)
+        half = 0.5 * spread * spread
+        charge = rounding.gamma(2, x.dtype)
+        radius = half + 2 * f.center.abs() * f.radius + charge * f.modulus * f.modulus
+        radius = rounding.up(radius) + rounding.tiny(2, x.dtype)
+        form = Form(f.center * f.center + half, 2 * f.center * f.generators, radius, f.rows)
+    return concretised("square", bounds, form, x._symbols)
+
+
+def without_zero(x: Bounded, what: str) -> None:
+    """Division needs a divisor that is never zero."""
+    low, high = x._bounds.unbind(0)
+    if not bool(((low > 0) | (high < 0)).all()):
+        raise VoidBounds(f"{what}: the divisor may be zero, so the quotient is unbounded", _step(x))
+
+
+def _step(x: Bounded) -> int | None:
+    return x._symbols.steps if x._symbols is not None else None
+
+
+@rule(aten.div.Tensor, aten.div.Scalar, example=lambda t: (t(2, 3), t(3, low=0.5, high=3)))
+def div(a: Any, b: Any) -> Bounded:
+    a, b = as_float(a, b), as_float(b, a)
+    same_kind(a, b)
+    if plain(b):
+        divisor = as_tensor(b, a._bounds)
+        if bool((divisor == 0).any()):
+            raise VoidBounds("div: division by zero", _step(a))
+    else:
+        without_zero(b, "div")
+    bounds = _rounded(_elementwise(a, b, torch.div), a, b)
+    form = None
+    if isinstance(b, Bounded) and b.affine:
+        from .unary import reciprocal
+
+        form = mul(a, reciprocal(b)).form
+    elif isinstance(a, Bounded) and a.affine:
+        form = _elementwise_form(a, _reciprocal_ball(b, a))
+    return concretised("div", bounds, form, symbols_of(a, b))
+
+
+def _reciprocal_ball(b: Any, like: Bounded) -> Any:
+    """1 / b as an interval: for a number or plain tensor it still rounds."""
+    ends = 1.0 / (b._bounds.flip(0) if isinstance(b, Bounded) else as_tensor(b, like._bounds).unsqueeze(0))
+    ends = ends.expand(2, *ends.shape[1:])
+    return Bounded(rounding.outward_sum(ends, ends.abs(), 2))
+
+
+@rule(aten.addcmul.default, example=lambda t: (t(2, 3), t(2, 3), t(3), ))
+def addcmul(x: Any, a: Any, b: Any, *, value: float = 1) -> Bounded:
+    """``x + value a b``; a sum of squares and something nonnegative stays nonnegative."""
+    result = combination("addcmul", [(x, 1.0), (mul(a, b), float(value))], terms=5)
+    if a is b and value >= 0 and isinstance(x, Bounded):
+        low = torch.where(x._bounds[0] >= 0, result._bounds[0].clamp_min(0.0), result._bounds[0])
+        return Bounded(torch.stack((low, result._bounds[1])), result._form, result._symbols)
+    return result
+
+
+@rule(aten.addcdiv.default, example=lambda t: (t(2, 3), t(2, 3), t(3, low=0.5, high=3)))
+def addcdiv(x: Any, a: Any, b: Any, *, value: float = 1) -> Bounded:
+    return combination("addcdiv", [(x, 1.0), (div(a, b), float(value))], terms=5)
+
+
+# --- convolutions ---------------------------------------------------------------------------------------------------
+
+
+def _direct(f: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    """Run without cuDNN and oneDNN: Winograd and FFT algorithms do not obey the rounding bound, im2col does."""
+
+    def run(*args: Any) -> Tensor:
+        with torch.backends.cudnn.flags(enabled=False), torch.backends.mkldnn.flags(enabled=False):
+            return f(*args)
+
+    return run
+
+
+def _mapped(f: Product, operand: int) -> Product:
+    """f over generator rows of one operand."""
+    dims = (0, None) if operand == 0 else (None, 0)
+
+    def over_rows(a: Tensor, b: Tensor) -> Tensor:
+        with torch.overrides.enable_reentrant_dispatch(), torch.no_grad():
+            return torch.func.vmap(f, in_dims=dims)(a, b)
+
+    return over_rows
+
+
+def _convolution_rule(name: str, a: Any, b: Any, f: Product, terms: float) -> Bounded:
+    f = _direct(f)
+    rounding.require_full_precision(a if isinstance(a, Bounded) else b, convolution=True)
+    return contraction(name, a, b, f, _mapped(f, 0), _mapped(f, 1), terms)
+
+
+@rule(
+    aten.convolution.default,
+    example=lambda t: (t(2, 2, 4, 4), t(4, 1, 3, 3), t(4), [2, 1], [1, 0], [1, 1], False, [0, 0], 2),
+)
+def convolution(x: Any, weight: Any, bias: Any, stride: Any, padding: Any, dilation: Any, *rest: Any) -> Bounded:
+    transposed, output_padding, groups = rest
+    if transposed:
+        raise UnsupportedOperator("transposed convolutions have no rule: use upsampling and a convolution")
+    terms = math.prod(weight.shape[1:])
+
+    def f(inputs: Tensor, kernel: Tensor) -> Tensor:
+        return aten.convolution.default(inputs, kernel, None, stride, padding, dilation, False, output_padding, groups)
+
+    if plain(x) and plain(weight):
+        product: Any = _direct(f)(value(x), value(weight))
+    else:
+        product = _convolution_rule("convolution", x, weight, f, terms)
+    if bias is None:
+        return product
+    shape = (-1, *(1,) * (x.dim() - 2))
+    if isinstance(bias, Bounded):
+        from .linear import selected, view
+
+        bias = selected(bias, lambda tensor, lead: view(tensor, lead, shape))
+    else:
+        bias = bias.view(shape)
+    return _added("convolution", bias, product, 1.0, 1.0, terms)
+
+
+@rule(
+    aten.convolution_backward.default,
+    example=lambda t: (t(2, 4, 2, 2), t(2, 2, 4, 4), t(4, 1, 3, 3), [4], [2, 1], [1, 0], [1, 1], False, [0, 0], 2,
+                       [True, True, True]),
+)
+def convolution_backward(grad: Any, x: Any, weight: Any, bias_sizes: Any, *options: Any) -> tuple:
+    *geometry, wanted = options
+    kernel, batch = math.prod(weight.shape[2:]), math.prod(grad.shape) // grad.shape[1]
+
+    def gradient(of: int) -> Product:
+        mask = [index == of for index in range(3)]
+
+        def f(grad: Tensor, other: Tensor) -> Tensor:
+            inputs, weights = (_like(x, other), other) if of == 0 else (other, _like(weight, other))
+            return aten.convolution_backward.default(grad, inputs, weights, None, *geometry, mask)[of]
+
+        return f
+
+    def product(of: int, other: Any, terms: int) -> Any:
+        if not wanted[of]:
+            return None
+        if not isinstance(grad, Bounded) and not isinstance(other, Bounded):
+            return _direct(gradient(of))(grad, other)
+        return _convolution_rule("convolution_backward", grad, other, gradient(of), terms)
+
+    bias = sum_(grad, [0, *range(2, grad.dim())]) if wanted[2] else None
+    return product(0, weight, weight.shape[0] * kernel), product(1, x, batch), bias
+
+
+def _like(x: Any, other: Tensor) -> Tensor:
+    """A stand-in of the right shape: the gradient with respect to an operand does not read it."""
+    return torch.empty(x.shape, dtype=other.dtype, device=other.device)
+
+

@@ -1,0 +1,245 @@
+"""Gates and conditions: three-valued truth.
+
+A comparison of sets is a bounded tensor of dtype bool: ``lower`` is "certainly true", ``upper`` is "possibly true".
+``z > 0`` is certain if l > 0, impossible if u <= 0, and otherwise undecided. Certainty is asked for and
+impossibility is asked for, so NaN, which fails every comparison, decides nothing.
+
+    where(condition, a, b) = a where certain, b where impossible, the hull of both where undecided
+
+A ReLU passes ``grad * step(z)`` with step 0, 1, or undecided: 1/2 +- 1/2 as an affine form.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from .. import rounding
+from ..bounded import (
+    FUNCTIONS,
+    Bounded,
+    Form,
+    aten,
+    concretised,
+    plain,
+    point,
+    rule,
+    same_kind,
+    symbols_of,
+    value,
+)
+from .bilinear import hull, mul
+from .linear import broadcast, combination
+
+# --- comparisons ----------------------------------------------------------------------------------------------------
+
+
+def _ends(x: Any) -> tuple[Any, Any]:
+    """(lower, upper) of an operand, the value twice if it is plain."""
+    return (x._bounds[0], x._bounds[1]) if isinstance(x, Bounded) else (x, x)
+
+
+def _condition(certain: Tensor, impossible: Tensor, *operands: Any) -> Bounded:
+    return Bounded(torch.stack((certain, ~impossible)), None, symbols_of(*operands))
+
+
+def _greater(x: Any, y: Any) -> Bounded:
+    (xl, xu), (yl, yu) = _ends(x), _ends(y)
+    return _condition(xl > yu, xu <= yl, x, y)
+
+
+def _greater_equal(x: Any, y: Any) -> Bounded:
+    (xl, xu), (yl, yu) = _ends(x), _ends(y)
+    return _condition(xl >= yu, xu < yl, x, y)
+
+
+@rule(aten.gt.Scalar, aten.gt.Tensor, example=lambda t: (t(3, 4), t(4)))
+def gt(x: Any, y: Any) -> Bounded:
+    return _greater(x, y)
+
+
+@rule(aten.lt.Scalar, aten.lt.Tensor, example=lambda t: (t(3, 4), t(4)))
+def lt(x: Any, y: Any) -> Bounded:
+    return _condition(_ends(x)[1] < _ends(y)[0], _ends(x)[0] >= _ends(y)[1], x, y)
+
+
+@rule(aten.ge.Scalar, aten.ge.Tensor, example=lambda t: (t(3, 4), t(4)))
+def ge(x: Any, y: Any) -> Bounded:
+    return _greater_equal(x, y)
+
+
+@rule(aten.le.Scalar, aten.le.Tensor, example=lambda t: (t(3, 4), t(4)))
+def le(x: Any, y: Any) -> Bounded:
+    return _condition(_ends(x)[1] <= _ends(y)[0], _ends(x)[0] > _ends(y)[1], x, y)
+
+
+@rule(aten.eq.Scalar, aten.eq.Tensor, example=lambda t: (t(3, 4), t(4)))
+def eq(x: Any, y: Any) -> Bounded:
+    (xl, xu), (yl, yu) = _ends(x), _ends(y)
+    return _condition((xl == xu) & (yl == yu) & (xl == yl), (xu < yl) | (yu < xl), x, y)
+
+
+@rule(aten.ne.Scalar, aten.ne.Tensor, example=lambda t: (t(3, 4), t(4)))
+def ne(x: Any, y: Any) -> Bounded:
+    return logical_not(eq(x, y))
+
+
+@rule(aten.isnan.default, aten.isinf.default, example=None)
+def isnan(x: Bounded) -> Tensor:
+    """Never: a set with an infinite or NaN bound raises when it is made."""
+    return torch.zeros(x.shape, dtype=torch.bool, device=x.device)
+
+
+# --- logic: and, or are monotone; not swaps the ends ------------------------------------------------------------------
+
+
+def _truth(x: Any) -> Tensor:
+    return x._bounds if isinstance(x, Bounded) else x.unsqueeze(0)
+
+
+@rule(aten.logical_and.default, aten.bitwise_and.Tensor, example=None)
+def logical_and(x: Any, y: Any) -> Bounded:
+    return Bounded(_truth(x) & _truth(y), None, symbols_of(x, y))
+
+
+@rule(aten.logical_or.default, aten.bitwise_or.Tensor, example=None)
+def logical_or(x: Any, y: Any) -> Bounded:
+    return Bounded(_truth(x) | _truth(y), None, symbols_of(x, y))
+
+
+@rule(aten.logical_not.default, aten.bitwise_not.default, example=None)
+def logical_not(x: Bounded) -> Bounded:
+    return Bounded(~x._bounds.flip(0), None, x._symbols)
+
+
+@rule(aten.all.default, aten.all.dim, example=None)
+def all_(x: Bounded, dim: int | None = None, keepdim: bool = False) -> Bounded:
+    reduced = x._bounds.flatten(1).all(1) if dim is None else x._bounds.all(dim % x.dim() + 1, keepdim)
+    return Bounded(reduced, None, x._symbols)
+
+
+@rule(aten.any.default, aten.any.dim, example=None)
+def any_(x: Bounded, dim: int | None = None, keepdim: bool = False) -> Bounded:
+    reduced = x._bounds.flatten(1).any(1) if dim is None else x._bounds.any(dim % x.dim() + 1, keepdim)
+    return Bounded(reduced, None, x._symbols)
+
+
+# --- where ------------------------------------------------------------------------------------------------------------
+
+
+@rule(
+    aten.where.self,
+    aten.where.ScalarOther,
+    aten.where.ScalarSelf,
+    example=lambda t: (torch.tensor([[True], [False]]), t(2, 3), t(3)),
+)
+def where(condition: Any, a: Any, b: Any) -> Bounded:
+    same_kind(a, b)
+    a, b = _as_sets(condition, a, b)
+    certain, possible = _truth(condition).expand(2, *condition.shape)
+    dims = max(condition.dim(), a.dim(), b.dim())
+    (al, au), (bl, bu) = broadcast(a._bounds, dims), broadcast(b._bounds, dims)
+    undecided = possible & ~certain
+    low = torch.where(certain, al, torch.where(undecided, torch.minimum(al, bl), bl))
+    high = torch.where(certain, au, torch.where(undecided, torch.maximum(au, bu), bu))
+    bounds = torch.stack((low, high))
+    form = None
+    if a.affine or b.affine:
+        form = _where_form(certain, undecided, a, b, bounds)
+    return concretised("where", bounds, form, symbols_of(condition, a, b))
+
+
+def _as_sets(condition: Any, a: Any, b: Any) -> tuple[Bounded, Bounded]:
+    kinds = [x.dtype for x in (a, b) if isinstance(x, Tensor) and x.is_floating_point()]
+    dtype = kinds[0] if kinds else torch.get_default_dtype()
+
+    def as_set(x: Any) -> Bounded:
+        if isinstance(x, Bounded):
+            return x
+        return point(torch.as_tensor(x, device=condition.device).to(dtype))
+
+    return as_set(a), as_set(b)
+
+
+def _where_form(certain: Tensor, undecided: Tensor, a: Bounded, b: Bounded, bounds: Tensor) -> Form:
+    """Where undecided: the middle of the two forms, and half their distance as radius.
+
+    ``x in {a, b}`` is ``(a + b)/2 +- (a - b)/2``, and |a - b|/2 is at most half the largest distance of the bounds.
+    """
+    rows = a.form.rows.union(b.form.rows)
+    dims = bounds.dim() - 1
+    rows_a = broadcast(rows.place(a.form.generators, a.form.rows), dims)
+    rows_b = broadcast(rows.place(b.form.generators, b.form.rows), dims)
+    distance = combination("where", [(a, 1.0), (b, -1.0)])
+    half = 0.5 * rounding.up(distance._bounds.abs().amax(0))
+    charge = rounding.gamma(3, bounds.dtype)
+    extra = half + 0.5 * (a.form.radius + b.form.radius) + charge * (a.form.modulus + b.form.modulus)
+
+    def choose(x: Tensor, y: Tensor, between: Tensor) -> Tensor:
+        return torch.where(certain, x, torch.where(undecided, between, y))
+
+    return Form(
+        choose(a.form.center, b.form.center, 0.5 * (a.form.center + b.form.center)),
+        choose(rows_a, rows_b, 0.5 * (rows_a + rows_b)),
+        choose(a.form.radius, b.form.radius, rounding.up(extra) + rounding.tiny(2, bounds.dtype)),
+        rows,
+    )
+
+
+@rule(
+    aten.masked_fill.Scalar,
+    aten.masked_fill.Tensor,
+    example=lambda t: (t(2, 3), torch.tensor([[True], [False]]), 0.5),
+)
+def masked_fill(x: Any, mask: Any, fill: Any) -> Bounded:
+    fill = value(fill) if plain(fill) else fill
+    if not isinstance(x, Bounded):
+        x = point(x)
+    if not isinstance(fill, Bounded):
+        fill = torch.as_tensor(fill, dtype=x.dtype, device=x.device)
+    return where(mask, fill, x)
+
+
+# --- gates in backward passes -----------------------------------------------------------------------------------------
+
+
+def gated(grad: Any, condition: Bounded) -> Bounded:
+    """``grad`` where the gate is open, 0 where it is shut, all between where undecided. Exact: nothing rounds."""
+    grad = grad if isinstance(grad, Bounded) else point(grad)
+    shut_open = condition._bounds.to(grad.dtype)
+    bounds = grad._bounds.clamp_min(0.0) * shut_open + grad._bounds.clamp_max(0.0) * shut_open.flip(0)
+    form = None
+    if grad.affine:
+        factor, doubt = 0.5 * (shut_open[1] + shut_open[0]), 0.5 * (shut_open[1] - shut_open[0])
+        spread = torch.minimum(rounding.deviation(grad._bounds, grad.form.center), grad.form.reach)
+        modulus = rounding.up(spread + grad.form.center.abs())
+        radius = rounding.up(factor * grad.form.radius + doubt * modulus)
+        form = Form(factor * grad.form.center, factor * grad.form.generators, radius, grad.form.rows)
+    return concretised("gate", bounds, form, symbols_of(grad, condition))
+
+
+@rule(aten.threshold_backward.default, example=lambda t: (t(3, 4), t(3, 4), 0))
+def threshold_backward(grad: Any, x: Any, threshold: float) -> Bounded:
+    return gated(grad, _greater(x, threshold))
+
+
+@rule(aten.leaky_relu_backward.default, example=lambda t: (t(3, 4), t(3, 4), 0.1, False))
+def leaky_relu_backward(grad: Any, x: Any, slope: float, is_result: bool) -> Bounded:
+    """The gate of the result is that of the argument as long as the slope is positive."""
+    ends = torch.where(_greater(x, 0.0)._bounds, 1.0, slope).to(grad.dtype)
+    return mul(grad, Bounded(rounding.outward_sum(hull(ends), hull(ends).abs(), 1), None, symbols_of(x)))
+
+
+@rule(aten.hardtanh_backward.default, example=lambda t: (t(3, 4), t(3, 4), -0.7, 0.4))
+def hardtanh_backward(grad: Any, x: Any, low: float, high: float) -> Bounded:
+    return gated(grad, logical_and(_greater(x, low), lt(x, high)))
+
+
+def tensor_bool(x: Bounded) -> bool:
+    """``if z > 0:`` is decided when every tensor in the set gives the same answer."""
+    return bool(aten.is_nonzero.default(x))
+
+
+FUNCTIONS[torch.Tensor.__bool__] = tensor_bool

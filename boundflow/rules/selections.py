@@ -1,0 +1,209 @@
+"""Selections: maximum, amax, max pooling.
+
+    max_i x_i = x_j + max(0, max_i (x_i - x_j))      for any j
+
+With j the entry of the largest center, the affine form of x_j is kept and what others can exceed it by becomes
+radius; where one entry dominates this is exact. Bounds are the maxima of the bounds.
+
+Backward: entry i receives the gradient certainly if l_i > u_k for every other k, possibly if u_i >= max_k l_k. Ties
+may go either way. Recomputed from bounds: the indices of a forward pass are those of one tensor of the set only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from .. import rounding
+from ..bounded import Bounded, Form, aten, concretised, plain, replaces, rule, same_kind, symbols_of
+from ..errors import Undecided, UnsupportedOperator
+from .gates import gated
+from .linear import _scattered, as_tensor, combination, gathered, neg, new_zeros, selected, sub
+from .unary import RELU, apply
+
+
+@rule(aten.maximum.default, example=lambda t: (t(3, 4), t(4)))
+def maximum(a: Any, b: Any) -> Bounded:
+    """``b + relu(a - b)`` as an affine form; the maxima of the bounds as an interval."""
+    same_kind(a, b)
+    like = a if isinstance(a, Bounded) else b
+    first, second = (as_tensor(x, like).unsqueeze(0) if plain(x) else x._bounds for x in (a, b))
+    bounds = torch.maximum(first, second)
+    bounds = bounds.expand(2, *bounds.shape[1:])
+    form = None
+    if any(isinstance(x, Bounded) and x.affine for x in (a, b)):
+        form = combination("maximum", [(b, 1.0), (apply(RELU, sub(a, b)), 1.0)]).form
+    return concretised("maximum", bounds, form, symbols_of(a, b))
+
+
+@rule(aten.minimum.default, example=lambda t: (t(3, 4), t(4)))
+def minimum(a: Any, b: Any) -> Bounded:
+    return neg(maximum(*(neg(x) if isinstance(x, Bounded) else -x for x in (a, b))))
+
+
+def largest(x: Bounded) -> Bounded:
+    """The maximum over the last axis."""
+    bounds = x._bounds.amax(-1)
+    form = None
+    if x.affine:
+        best = x.form.center.argmax(-1, keepdim=True)
+        chosen = _along_last(x, best)
+        excess = sub(x, chosen)._bounds[1].clamp_min(0.0)
+        excess = excess.scatter(-1, best, 0.0).amax(-1)
+        form = _squeezed(chosen).form
+        charge = rounding.gamma(1, x.dtype) * (form.modulus + excess)
+        radius = rounding.up(form.radius + 0.5 * excess + charge)
+        form = Form(form.center + 0.5 * excess, form.generators, radius, form.rows)
+    return concretised("max", bounds, form, x._symbols)
+
+
+def _along_last(x: Bounded, index: Tensor) -> Bounded:
+    numbers = torch.arange(x.numel(), device=x.device).view(x.shape).gather(-1, index)
+    return selected(x, lambda tensor, lead: gathered(tensor, lead, numbers))
+
+
+def _squeezed(x: Bounded) -> Bounded:
+    return selected(x, lambda tensor, lead: tensor.squeeze(-1))
+
+
+def winners(x: Bounded) -> Bounded:
+    """For each entry along the last axis: is it the maximum? Certainly, possibly, or no."""
+    low, high = x._bounds.unbind(0)
+    if x.shape[-1] == 1:
+        return Bounded(torch.ones_like(x._bounds, dtype=torch.bool), None, x._symbols)
+    top = high.topk(2, -1)
+    others = torch.where(top.indices[..., :1] == _numbers_last(x), top.values[..., 1:2], top.values[..., :1])
+    return Bounded(torch.stack((low > others, high >= low.amax(-1, keepdim=True))), None, x._symbols)
+
+
+def _numbers_last(x: Tensor) -> Tensor:
+    return torch.arange(x.shape[-1], device=x.device)
+
+
+# --- amax, amin, argmax -----------------------------------------------------------------------------------------------
+
+
+def _last(x: Bounded, dims: Any) -> tuple[Bounded, list[int]]:
+    """``x`` with the reduced axes merged into its last one."""
+    axes = list(range(x.dim())) if dims in (None, ()) or dims == [] else [dims] if isinstance(dims, int) else list(dims)
+    axes = [dim % max(x.dim(), 1) for dim in axes]
+    kept = [dim for dim in range(x.dim()) if dim not in axes]
+    return x.permute(*kept, *axes).reshape(*(x.shape[dim] for dim in kept), -1), axes
+
+
+class LargestEntry(torch.autograd.Function):
+    """The maximum over the last axis, whose gradient goes to whichever entries can be the maximum."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Bounded) -> Bounded:
+        ctx.save_for_backward(x)
+        return largest(x)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Any) -> Bounded:  # type: ignore[override]
+        (x,) = ctx.saved_tensors
+        return gated(grad.unsqueeze(-1).expand(x.shape), winners(x))
+
+
+@replaces(torch.amax, torch.Tensor.amax)
+def amax(x: Bounded, dim: Any = (), keepdim: bool = False) -> Bounded:
+    merged, axes = _last(x, dim)
+    result = LargestEntry.apply(merged)
+    if keepdim:
+        result = result.reshape([1 if index in axes else size for index, size in enumerate(x.shape)])
+    return result
+
+
+@replaces(torch.amin, torch.Tensor.amin)
+def amin(x: Bounded, dim: Any = (), keepdim: bool = False) -> Bounded:
+    return -amax(-x, dim, keepdim)
+
+
+@replaces(torch.max, torch.Tensor.max, torch.min, torch.Tensor.min)
+def max_min(*args: Any, **kwargs: Any) -> Any:
+    raise UnsupportedOperator("max and min of a set return indices that are not one answer: use amax, amin or maximum")
+
+
+@rule(aten.argmax.default, example=None)
+def argmax(x: Bounded, dim: int | None = None, keepdim: bool = False) -> Tensor:
+    """The index of the maximum, if it is the same for every tensor in the set."""
+    def moved(tensor: Tensor, lead: int) -> Tensor:
+        return tensor.flatten(lead) if dim is None else tensor.movedim(lead + dim % x.dim(), -1)
+
+    certain = winners(selected(x, moved))._bounds[0]
+    if not bool(certain.any(-1).all()):
+        raise Undecided("argmax is not the same for every tensor in the set: compare .lower and .upper instead")
+    index = certain.to(torch.uint8).argmax(-1)
+    return index.unsqueeze(dim) if keepdim and dim is not None else index
+
+
+# --- max pooling --------------------------------------------------------------------------------------------------------
+
+
+def _windows(x: Tensor, kernel: Any, stride: Any, padding: Any, dilation: Any, ceil_mode: bool) -> tuple:
+    """Positions of every window in the flattened image, (height_out, width_out, kernel), and which are real."""
+    pairs = [_pair(option) for option in (kernel, stride or kernel, padding, dilation)]
+    lines = []
+    for size, k, s, p, d in zip(x.shape[-2:], *pairs, strict=True):
+        span = size + 2 * p - d * (k - 1) - 1
+        count = (-(-span // s) if ceil_mode else span // s) + 1
+        if ceil_mode and (count - 1) * s >= size + p:
+            count -= 1
+        lines.append(torch.arange(count)[:, None] * s - p + torch.arange(k)[None, :] * d)
+    rows, columns = lines[0][:, None, :, None], lines[1][None, :, None, :]
+    height, width = x.shape[-2:]
+    real = (rows >= 0) & (rows < height) & (columns >= 0) & (columns < width)
+    positions = rows.clamp(0, height - 1) * width + columns.clamp(0, width - 1)
+    return positions.flatten(2).to(x.device), real.flatten(2).to(x.device)
+
+
+def _pair(option: Any) -> tuple[int, int]:
+    values = [option] if isinstance(option, int) else list(option)
+    return (values[0], values[-1])
+
+
+def _unrolled(x: Bounded, options: Sequence[Any]) -> tuple[Bounded, Tensor, Tensor]:
+    """Windows on a last axis. Padding repeats a real entry of the same window, which cannot change its maximum."""
+    positions, real = _windows(x, *options)
+    first = positions.gather(-1, real.to(torch.uint8).argmax(-1, keepdim=True))
+    positions = torch.where(real, positions, first)
+    return selected(x, lambda tensor, lead: tensor.flatten(-2)[..., positions]), positions, real
+
+
+@rule(
+    aten.max_pool2d_with_indices.default,
+    example=None,
+)
+def max_pool2d(x: Bounded, kernel: Any, stride: Any = (), padding: Any = 0, dilation: Any = 1, ceil: bool = False) -> Any:
+    windows, positions, _ = _unrolled(x, (kernel, list(stride) if stride else None, padding, dilation, ceil))
+    result = largest(windows)
+    index = windows.form.center.argmax(-1)
+    indices = positions.expand(*windows.shape).gather(-1, index.unsqueeze(-1)).squeeze(-1)
+    return result, indices
+
+
+@rule(aten.max_pool2d_with_indices_backward.default, example=None)
+def max_pool2d_backward(
+    grad: Any, x: Bounded, kernel: Any, stride: Any, padding: Any, dilation: Any, ceil: bool, indices: Any
+) -> Bounded:
+    """The indices are ignored: they belong to one tensor of the set."""
+    windows, positions, real = _unrolled(x, (kernel, list(stride) if stride else None, padding, dilation, ceil))
+    won = _among_real(windows, real)
+    spread = selected(grad, lambda tensor, lead: tensor.unsqueeze(-1).expand(*tensor.shape, windows.shape[-1]))
+    passed = gated(spread, won)
+    planes = torch.arange(x.shape[:-2].numel(), device=x.device).view(*x.shape[:-2], 1, 1, 1)
+    targets = planes * (x.shape[-2] * x.shape[-1]) + positions
+    return _scattered("max_pool_backward", new_zeros(passed, x.shape), targets, passed)
+
+
+def _among_real(windows: Bounded, real: Tensor) -> Bounded:
+    """Winners, padding excluded: it never wins and never competes."""
+    low, high = windows._bounds.unbind(0)
+    outside = torch.finfo(low.dtype).min
+    padded = Bounded(torch.stack((low, high)).where(real, outside), None, windows._symbols)
+    return Bounded(winners(padded)._bounds & real, None, windows._symbols)
+
+

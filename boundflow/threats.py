@@ -1,0 +1,77 @@
+"""Threats are symbol sets: what an attacker could have done to the training data.
+
+A threat lifts a batch: it owns one symbol per (sample, raw feature), the same at every visit of the sample, so what
+the attacker did to it is the same in every epoch.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from .bounded import Bounded, Form, concretised
+from .lift import ball, interval
+from .symbols import Symbols
+
+
+class Threat(ABC):
+    """What an attacker could have changed."""
+
+    @abstractmethod
+    def lift(self, symbols: Symbols, x: Tensor, y: Tensor, index: Tensor) -> tuple[Tensor, Tensor]:
+        """The batch as a set, with rows owned by the samples ``index``."""
+
+
+class Linf(Threat):
+    """Every feature of every sample moved by at most epsilon: a number, or one per feature.
+
+    ``clip`` is the valid range of the raw features, for instance (0, 1) for pixels. All samples are touched, so the
+    clipped box may be centered anew.
+    """
+
+    def __init__(self, epsilon: Any, clip: tuple[float, float] | None = None):
+        self.epsilon = torch.as_tensor(epsilon, dtype=torch.float64)
+        if bool((self.epsilon < 0).any()) or not bool(torch.isfinite(self.epsilon).all()):
+            raise ValueError(f"epsilon must be finite and not negative, got {epsilon}")
+        if clip is not None and not clip[0] < clip[1]:
+            raise ValueError(f"clip must be an increasing pair, got {clip}")
+        self.clip = clip
+
+    def __repr__(self) -> str:
+        epsilon = f"{float(self.epsilon):g}" if self.epsilon.dim() == 0 else f"tensor{tuple(self.epsilon.shape)}"
+        return f"Linf({epsilon})" if self.clip is None else f"Linf({epsilon}, clip={self.clip})"
+
+    def box(self, x: Tensor) -> Bounded:
+        """The perturbed inputs as an interval."""
+        made = ball(x, self.epsilon.to(dtype=x.dtype, device=x.device))
+        if self.clip is None:
+            return made
+        low, high = self.clip
+        if bool((x < low).any()) or bool((x > high).any()):
+            raise ValueError(f"the data leave the valid range [{low}, {high}] of the threat")
+        return interval(made.lower.clamp(low, high), made.upper.clamp(low, high))
+
+    def lift(self, symbols: Symbols, x: Tensor, y: Tensor, index: Tensor) -> tuple[Tensor, Tensor]:
+        samples = np.asarray(index.detach().cpu() if isinstance(index, Tensor) else index)
+        if samples.shape != (len(x),):
+            raise ValueError(f"index must hold one sample number per row: {samples.shape} for {len(x)} rows")
+        boxed = self.box(x)
+        center, radius = boxed.form.center, boxed.form.radius
+        distinct, position = np.unique(samples, return_inverse=True)
+        features = x[0].numel()
+        rows = symbols.of_samples(distinct, features)
+        generators = x.new_zeros(len(distinct), features, len(x), features)
+        batch = torch.arange(len(x), device=x.device)
+        where = torch.from_numpy(position).to(x.device)
+        feature = torch.arange(features, device=x.device)
+        generators[where[:, None], feature, batch[:, None], feature] = radius.reshape(len(x), features)
+        # the radius is rounded up, so xi = 1 is a little more than epsilon: the symbol covers it
+        form = Form(center, generators.view(len(rows), *x.shape), torch.zeros_like(center), rows)
+        return concretised("lift", boxed._bounds, form, symbols), y
+
+
+__all__ = ["Linf", "Threat"]
