@@ -17,9 +17,9 @@ operators, and ``RULES`` says what each does to sets. An operator that is not in
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, wraps
 from typing import Any
 
 import torch
@@ -132,7 +132,8 @@ class Bounded(torch.Tensor):
     def form(self) -> Form:
         """The affine form; of an interval, the ball around its middle."""
         if self._form is None:
-            self._form = ball_form(*rounding.middle(self._bounds))
+            low = self._bounds[0]
+            self._form = ball_form(*((low, torch.zeros_like(low)) if self._exact else rounding.middle(self._bounds)))
         return self._form
 
     @property
@@ -236,9 +237,13 @@ class Bounded(torch.Tensor):
                     "inference mode does not count versions, so a change under another name would go unnoticed: "
                     "use torch.no_grad()"
                 )
-            for value in _tensors(args):
-                if isinstance(value, Bounded):
-                    value._checked()
+            for operand in args:
+                if isinstance(operand, Bounded):
+                    operand._checked()
+                elif isinstance(operand, list | tuple):
+                    for part in operand:
+                        if isinstance(part, Bounded):
+                            part._checked()
             if rule.writes is not None:
                 return rule.write(args, kwargs or {})
             result = rule.apply(*args, **(kwargs or {}))
@@ -246,14 +251,6 @@ class Bounded(torch.Tensor):
                 for view in result if isinstance(result, list | tuple) else (result,):
                     view._recorded = args[0]._version
             return result
-
-
-def _tensors(values: Sequence[Any]) -> Iterator[Any]:
-    for value in values:
-        if isinstance(value, list | tuple):
-            yield from _tensors(value)
-        else:
-            yield value
 
 
 def _rebuild(bounds: Tensor, parts: Any, symbols: Any, exact: bool, requires_grad: bool, parameter: bool) -> Bounded:
@@ -273,10 +270,7 @@ class Rule:
     apply: Callable[..., Any]
     example: Callable[..., tuple] | None
     writes: int | str | None = None  # the argument it stores its result in
-
-    @property
-    def view(self) -> bool:
-        return self.operator.is_view
+    view: bool = False
 
     def write(self, args: Any, kwargs: Any) -> Any:
         """Compute out of place, then replace the inner tensors of the target.
@@ -314,7 +308,7 @@ def rule(*operators: OpOverload, example: Callable[..., tuple] | None) -> Callab
 
     def register(apply: Callable) -> Callable:
         for operator in operators:
-            RULES[operator] = Rule(operator, apply, example)
+            RULES[operator] = Rule(operator, apply, example, view=operator.is_view)
             name, overload = operator._schema.name.removeprefix("aten::"), operator._overloadname
             in_place = getattr(aten, name + "_", None)
             if in_place is not None and overload in in_place.overloads():
@@ -338,6 +332,17 @@ def replaces(*functions: Any) -> Callable[[Callable], Callable]:
     return register
 
 
+def internal(function: Callable) -> Callable:
+    """Run below `__torch_function__`, as rules do: attributes are then read without a detour through Python."""
+
+    @wraps(function)
+    def run(*args: Any) -> Any:
+        with torch._C.DisableTorchFunctionSubclass():
+            return function(*args)
+
+    return run
+
+
 # --- making sets --------------------------------------------------------------------------------------------------
 
 
@@ -349,7 +354,8 @@ def checked(operator: str, bounds: Tensor, symbols: Symbols | None) -> None:
     """Raise unless ``lower <= upper`` and both are finite. NaN fails every comparison, so it raises too."""
     if not bounds.numel():
         return
-    least, most = torch.aminmax(bounds[1] - bounds[0])
+    lower, upper = bounds.unbind(0)
+    least, most = torch.aminmax(upper - lower)
     if least.item() >= 0 and most.item() < math.inf:
         return
     step = symbols.steps if symbols is not None else None
@@ -383,7 +389,7 @@ def point(value: Tensor, symbols: Symbols | None = None) -> Bounded:
     """The set of one plain tensor."""
     rounding.unit(value.dtype)
     value = value.detach()
-    return Bounded(value.expand(2, *value.shape), ball_form(value, torch.zeros_like(value)), symbols, exact=True)
+    return Bounded(value.expand(2, *value.shape), None, symbols, exact=True)
 
 
 def plain(x: Any) -> bool:
@@ -407,15 +413,17 @@ def symbols_of(*operands: Any) -> Symbols | None:
 
 def same_kind(*operands: Any) -> None:
     """Refuse to mix dtypes or devices; 0-dimensional plain tensors and integers convert as in PyTorch."""
-    tensors = [x for x in operands if isinstance(x, Tensor)]
-    sets = [x for x in tensors if isinstance(x, Bounded) and x.dtype is not torch.bool]
-    for x in tensors:
-        for reference in sets[:1]:
-            scalar = x.dim() == 0 and not isinstance(x, Bounded)
-            if not scalar and x.device != reference.device:
-                raise MixedTensors(f"tensors on {x.device} and {reference.device} met: move one with .to()")
-            if x.is_floating_point() and x.dtype != reference.dtype and not scalar:
-                raise MixedTensors(f"{x.dtype} and {reference.dtype} met: convert one with .to(), which widens it")
+    reference = next((x for x in operands if isinstance(x, Bounded) and x.dtype is not torch.bool), None)
+    if reference is None:
+        return
+    dtype, device = reference.dtype, reference.device
+    for x in operands:
+        if x is reference or not isinstance(x, Tensor) or (x.dim() == 0 and not isinstance(x, Bounded)):
+            continue
+        if x.device != device:
+            raise MixedTensors(f"tensors on {x.device} and {device} met: move one with .to()")
+        if x.dtype is not dtype and x.is_floating_point():
+            raise MixedTensors(f"{x.dtype} and {dtype} met: convert one with .to(), which widens it")
 
 
 def _decided(x: Bounded) -> float | bool:

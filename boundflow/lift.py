@@ -6,6 +6,7 @@ meet a set are exact constants: what they hold is what is meant.
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import torch
@@ -34,12 +35,17 @@ def interval(lower: Any, upper: Any) -> Bounded:
 def ball(center: Any, radius: Any) -> Bounded:
     """All tensors within ``radius`` (a number or a tensor) of ``center``, elementwise."""
     center = _plain(center).clone()
-    amount = torch.as_tensor(radius, dtype=center.dtype, device=center.device).detach()
-    if bool((amount < 0).any()) or not bool(torch.isfinite(amount).all()):
+    if isinstance(radius, Tensor):
+        amount = radius.detach().to(dtype=center.dtype, device=center.device)
+        valid = bool(((amount >= 0) & torch.isfinite(amount)).all())
+        center, amount = torch.broadcast_tensors(center, rounding.up(amount))
+    else:
+        valid = 0 <= radius < math.inf
+        amount = rounding.up(torch.full_like(center, radius))
+    if not valid:
         raise ValueError("a radius must be a finite number that is not negative")
-    amount = rounding.up(amount).expand(torch.broadcast_shapes(center.shape, amount.shape))
-    center = center.expand(amount.shape)
-    bounds = rounding.around(center, amount) if bool((amount > 0).any()) else torch.stack((center, center))
+    # a radius of zero is the point itself, not its neighbouring floats
+    bounds = torch.where(amount > 0, rounding.around(center, amount), center)
     checked("ball", bounds, None)
     # the ball that holds the rounded interval, around the very center that was given
     return Bounded(bounds, ball_form(center, rounding.deviation(bounds, center)))

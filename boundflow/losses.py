@@ -19,7 +19,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from . import rounding
-from .bounded import Bounded, Form, aten, concretised, plain, point, replaces, rule, same_kind, value
+from .bounded import Bounded, Form, aten, concretised, internal, plain, point, replaces, rule, same_kind, value
 from .errors import UnsupportedOperator
 from .rules.bilinear import mul, scaled, square
 from .rules.layers import log_softmax_last, softmax_last
@@ -49,13 +49,11 @@ class BinaryCrossEntropy(torch.autograd.Function):
     """softplus(z) - y z, elementwise."""
 
     @staticmethod
+    @internal
     def forward(ctx: Any, logits: Any, targets: Any) -> Bounded:
         ctx.save_for_backward(logits, targets)
         z = _as_set(logits)
-        low, high = value(targets), value(targets)
-        if not plain(targets):
-            low, high = targets._bounds.unbind(0)
-        bounds = _bce_bounds(z._bounds, low, high)
+        bounds = _bce_bounds(z._bounds, (value(targets),) if plain(targets) else targets._bounds.unbind(0))
         form = None
         if z.affine or (isinstance(targets, Bounded) and targets.affine):
             form = sub(apply(softplus_function(1.0, 40.0), z), mul(targets, z)).form
@@ -64,6 +62,7 @@ class BinaryCrossEntropy(torch.autograd.Function):
         return concretised("binary_cross_entropy", bounds, form, z._symbols)
 
     @staticmethod
+    @internal
     def backward(ctx: Any, grad: Any) -> Any:  # type: ignore[override]
         logits, targets = ctx.saved_tensors
         slope = combination("binary_cross_entropy", [(apply(SIGMOID, _as_set(logits)), 1.0), (targets, -1.0)], terms=6)
@@ -71,16 +70,16 @@ class BinaryCrossEntropy(torch.autograd.Function):
         return mul(grad, slope), for_targets
 
 
-def _bce_bounds(z: Tensor, low: Tensor, high: Tensor) -> Tensor:
+def _bce_bounds(z: Tensor, targets: tuple[Tensor, ...]) -> Tensor:
     """Linear in y, so y at its ends; convex in z, so largest at the ends and smallest at logit(y) or the nearer end."""
-
-    def loss(z: Tensor, y: Tensor) -> Tensor:
-        return F.softplus(z) - y * z
-
-    ends = torch.stack([loss(end, y) for end in z.unbind(0) for y in (low, high)])
-    inner = torch.stack([loss(torch.logit(y.clamp(0, 1)).clamp(z[0], z[1]), y) for y in (low, high)])
-    bounds = torch.stack((torch.cat((inner, ends)).amin(0), ends.amax(0)))
-    moduli = 1 + z.abs().amax(0) * (1 + torch.maximum(low.abs(), high.abs()))
+    smallest, largest = [], []
+    for y in targets:
+        ends = F.softplus(z) - y * z
+        best = torch.logit(y.clamp(0, 1)).clamp(z[0], z[1])
+        smallest += [F.softplus(best) - y * best, *ends]
+        largest += [*ends]
+    bounds = torch.stack((torch.stack(smallest).amin(0), torch.stack(largest).amax(0)))
+    moduli = 1 + z.abs().amax(0) * (1 + torch.stack(targets).abs().amax(0))
     # softplus returns its argument above 20, and logit(y) is only near the minimum, where the loss is flat
     return rounding.widened(bounds, moduli * rounding.gamma(16, z.dtype) + 3e-9)
 
@@ -119,11 +118,13 @@ class LogProbabilities(torch.autograd.Function):
     """``sum_c t_c (-log p_c)`` over the last axis; t are the (possibly bounded) target weights of the classes."""
 
     @staticmethod
+    @internal
     def forward(ctx: Any, logits: Any, targets: Any) -> Bounded:
         ctx.save_for_backward(logits, targets)
         return sum_(mul(targets, -log_softmax_last(_as_set(logits))), [-1])
 
     @staticmethod
+    @internal
     def backward(ctx: Any, grad: Any) -> Any:  # type: ignore[override]
         logits, targets = ctx.saved_tensors
         logits = _as_set(logits)

@@ -103,13 +103,13 @@ def widened(bounds: Tensor, amount: Tensor, factor: float = 1.0) -> Tensor:
 
 def up(x: Tensor) -> Tensor:
     """An upper bound of a nonnegative result of at most two correctly rounded operations; 0 stays 0."""
-    return x * (1 + 8 * unit(x.dtype)) if _outward else x
+    return x * (1 + 8 * UNIT[x.dtype]) if _outward else x
 
 
 def middle(bounds: Tensor) -> tuple[Tensor, Tensor]:
     """A center and a radius whose ball holds the interval."""
     lower, upper = bounds.unbind(0)
-    center = (lower + upper) * 0.5
+    center = (lower + upper).mul_(0.5)
     return center, up(torch.maximum(upper - center, center - lower))
 
 

@@ -23,9 +23,9 @@ import torch
 from torch import Tensor
 
 from .. import rounding
-from ..bounded import Bounded, Form, aten, concretised, plain, rule, same_kind, symbols_of, value
+from ..bounded import Bounded, Form, aten, concretised, plain, point, rule, same_kind, symbols_of, value
 from ..errors import UnsupportedOperator, VoidBounds
-from .linear import as_tensor, broadcast, combination, sum_, to_copy
+from .linear import as_tensor, broadcast, combination, selected, sum_, to_copy, view
 
 Product = Callable[[Tensor, Tensor], Tensor]
 
@@ -61,7 +61,7 @@ def _linear_form(x: Bounded, y: Tensor, f: Product, with_rows: Product, charge: 
     return Form(f(form.center, y), with_rows(form.generators, y), rounding.up(radius) + lost, form.rows)
 
 
-def _product_bounds(a: Any, b: Any, f: Product, terms: float) -> Tensor:
+def _ball_product(a: Any, b: Any, f: Product, terms: float) -> tuple[Tensor, Tensor]:
     """Rump's product of two balls, rounding included: three products, or two when one operand is a point."""
     dtype = a.dtype if isinstance(a, Bounded) else b.dtype
     charge, lost = rounding.gamma(terms, dtype), rounding.tiny(terms, dtype)
@@ -69,15 +69,15 @@ def _product_bounds(a: Any, b: Any, f: Product, terms: float) -> Tensor:
         flipped = plain(a) and isinstance(b, Bounded)
         x, y = (b, value(a)) if flipped else (a, value(b))
         center, radius = _middle(x)
-        widened = radius + charge * (center.abs() + radius)
+        wide = radius + charge * (center.abs() + radius)
         if flipped:
-            return rounding.around(f(y, center), f(y.abs(), widened) + lost)
-        return rounding.around(f(center, y), f(widened, y.abs()) + lost)
+            return f(y, center), f(y.abs(), wide).add_(lost)
+        return f(center, y), f(wide, y.abs()).add_(lost)
     (center_a, radius_a), (center_b, radius_b) = _middle(a), _middle(b)
     modulus_b = center_b.abs()
     inner = torch.add(radius_b, modulus_b + radius_b, alpha=charge)
-    radius = f(center_a.abs() + radius_a, inner) + f(radius_a, modulus_b)
-    return rounding.around(f(center_a, center_b), radius + lost)
+    radius = f(center_a.abs() + radius_a, inner).add_(f(radius_a, modulus_b))
+    return f(center_a, center_b), radius.add_(lost)
 
 
 def _middle(x: Bounded) -> tuple[Tensor, Tensor]:
@@ -87,14 +87,24 @@ def _middle(x: Bounded) -> tuple[Tensor, Tensor]:
     return x.form.center, x.form.radius
 
 
-def contraction(name: str, a: Any, b: Any, f: Product, left: Product, right: Product, terms: float) -> Bounded:
-    """A bilinear operator that sums ``terms`` products."""
-    same_kind(a, b)
+def contraction(
+    name: str, a: Any, b: Any, f: Product, left: Product, right: Product, terms: float, bias: Any = None
+) -> Bounded:
+    """A bilinear operator that sums ``terms`` products, and adds a bias (which counts among the terms)."""
+    same_kind(a, b, bias)
     rounding.require_full_precision(a if isinstance(a, Bounded) else b)
-    bounds = _product_bounds(a, b, f, terms)
-    affine = any(isinstance(x, Bounded) and x.affine for x in (a, b))
-    form = bilinear_form(a, b, f, left, right, terms) if affine else None
-    return concretised(name, bounds, form, symbols_of(a, b))
+    if any(isinstance(x, Bounded) and x.affine for x in (a, b, bias)):
+        if bias is not None:
+            product = contraction(name, a, b, f, left, right, terms)
+            return combination(name, [(product, 1.0), (bias, 1.0)], terms=terms + 3)
+        bounds = rounding.around(*_ball_product(a, b, f, terms))
+        return concretised(name, bounds, bilinear_form(a, b, f, left, right, terms), symbols_of(a, b))
+    center, radius = _ball_product(a, b, f, terms + 2)
+    if bias is not None:
+        middle, spread = (value(bias), 0.0) if plain(bias) else _middle(bias)
+        center = center + middle
+        radius = torch.add(radius + spread, middle.abs() + spread, alpha=rounding.gamma(terms + 2, center.dtype))
+    return concretised(name, rounding.around(center, radius), None, symbols_of(a, b, bias))
 
 
 # --- matrix products ------------------------------------------------------------------------------------------------
@@ -124,21 +134,24 @@ def dot(a: Any, b: Any) -> Bounded:
     return contraction("dot", a, b, torch.dot, torch.matmul, lambda x, rows: rows @ x, a.shape[0])
 
 
-def _added(name: str, bias: Any, product: Bounded, beta: float, alpha: float, terms: int) -> Bounded:
-    """``beta bias + alpha product``, the bias counted among the terms of the sum."""
-    return combination(name, [(product, float(alpha)), (bias, float(beta))], terms=terms + 3)
-
-
 @rule(aten.addmm.default, example=lambda t: (t(4), t(2, 3), t(3, 4)))
-def addmm(bias: Any, a: Any, b: Any, *, beta: float = 1, alpha: float = 1) -> Any:
-    if plain(a) and plain(b):
-        return _added("addmm", bias, torch.mm(value(a), value(b)), beta, alpha, a.shape[1])
-    return _added("addmm", bias, mm(a, b), beta, alpha, a.shape[1])
+def addmm(bias: Any, a: Any, b: Any, *, beta: float = 1, alpha: float = 1) -> Bounded:
+    return _biased("addmm", bias, a, b, beta, alpha, torch.mm, a.shape[1])
 
 
 @rule(aten.baddbmm.default, example=lambda t: (t(2, 2, 2), t(2, 2, 3), t(2, 3, 2)))
-def baddbmm(bias: Any, a: Any, b: Any, *, beta: float = 1, alpha: float = 1) -> Any:
-    return _added("baddbmm", bias, bmm(a, b), beta, alpha, a.shape[2])
+def baddbmm(bias: Any, a: Any, b: Any, *, beta: float = 1, alpha: float = 1) -> Bounded:
+    return _biased("baddbmm", bias, a, b, beta, alpha, torch.bmm, a.shape[2])
+
+
+def _biased(name: str, bias: Any, a: Any, b: Any, beta: float, alpha: float, f: Product, terms: int) -> Bounded:
+    """``beta bias + alpha a b``."""
+    if not isinstance(a, Bounded) and not isinstance(b, Bounded):
+        a = point(a)
+    if beta == 1 and alpha == 1:
+        return contraction(name, a, b, f, torch.matmul, torch.matmul, terms, bias)
+    product = contraction(name, a, b, f, torch.matmul, torch.matmul, terms)
+    return combination(name, [(product, float(alpha)), (bias, float(beta))], terms=terms + 3)
 
 
 # --- elementwise products and quotients -----------------------------------------------------------------------------
@@ -210,6 +223,13 @@ def scaled(x: Bounded, factor: float) -> Bounded:
     return concretised("mul", wide, form, x._symbols)
 
 
+def quotient(x: Bounded, divisor: float) -> Bounded:
+    """``x / divisor`` for a number other than zero."""
+    raw = (x._bounds if divisor > 0 else x._bounds.flip(0)) / divisor
+    form = _elementwise_form(x, _reciprocal_ball(divisor, x)) if x.affine else None
+    return concretised("div", rounding.outward_sum(raw, raw.abs(), 1), form, x._symbols)
+
+
 def square(x: Bounded) -> Bounded:
     """``x^2``: with d = x - c, ``x^2 = c^2 + 2 c d + d^2`` and d^2 lies in [0, s^2], not in [-s^2, s^2]."""
     ends = x._bounds * x._bounds
@@ -244,6 +264,8 @@ def _step(x: Bounded) -> int | None:
 @rule(aten.div.Tensor, aten.div.Scalar, example=lambda t: (t(2, 3), t(3, low=0.5, high=3)))
 def div(a: Any, b: Any) -> Bounded:
     a, b = as_float(a, b), as_float(b, a)
+    if isinstance(b, int | float) and b:
+        return quotient(a, float(b))
     same_kind(a, b)
     if plain(b):
         divisor = as_tensor(b, a._bounds)
@@ -308,10 +330,10 @@ def _mapped(f: Product, operand: int) -> Product:
     return over_rows
 
 
-def _convolution_rule(name: str, a: Any, b: Any, f: Product, terms: float) -> Bounded:
+def _convolution_rule(name: str, a: Any, b: Any, f: Product, terms: float, bias: Any = None) -> Bounded:
     f = _direct(f)
     rounding.require_full_precision(a if isinstance(a, Bounded) else b, convolution=True)
-    return contraction(name, a, b, f, _mapped(f, 0), _mapped(f, 1), terms)
+    return contraction(name, a, b, f, _mapped(f, 0), _mapped(f, 1), terms, bias)
 
 
 @rule(
@@ -322,25 +344,18 @@ def convolution(x: Any, weight: Any, bias: Any, stride: Any, padding: Any, dilat
     transposed, output_padding, groups = rest
     if transposed:
         raise UnsupportedOperator("transposed convolutions have no rule: use upsampling and a convolution")
-    terms = math.prod(weight.shape[1:])
 
     def f(inputs: Tensor, kernel: Tensor) -> Tensor:
         return aten.convolution.default(inputs, kernel, None, stride, padding, dilation, False, output_padding, groups)
 
-    if plain(x) and plain(weight):
-        product: Any = _direct(f)(value(x), value(weight))
-    else:
-        product = _convolution_rule("convolution", x, weight, f, terms)
-    if bias is None:
-        return product
     shape = (-1, *(1,) * (x.dim() - 2))
     if isinstance(bias, Bounded):
-        from .linear import selected, view
-
         bias = selected(bias, lambda tensor, lead: view(tensor, lead, shape))
-    else:
+    elif bias is not None:
         bias = bias.view(shape)
-    return _added("convolution", bias, product, 1.0, 1.0, terms)
+    if not isinstance(x, Bounded) and not isinstance(weight, Bounded):
+        x = point(x)
+    return _convolution_rule("convolution", x, weight, f, math.prod(weight.shape[1:]), bias)
 
 
 @rule(

@@ -209,7 +209,8 @@ def gated(grad: Any, condition: Bounded) -> Bounded:
     """``grad`` where the gate is open, 0 where it is shut, all between where undecided. Exact: nothing rounds."""
     grad = grad if isinstance(grad, Bounded) else point(grad)
     shut_open = condition._bounds.to(grad.dtype)
-    bounds = grad._bounds.clamp_min(0.0) * shut_open + grad._bounds.clamp_max(0.0) * shut_open.flip(0)
+    bounds = grad._bounds.clamp_min(0.0).mul_(shut_open)
+    bounds = torch.addcmul(bounds, grad._bounds.clamp_max(0.0), shut_open.flip(0))
     form = None
     if grad.affine:
         factor, doubt = 0.5 * (shut_open[1] + shut_open[0]), 0.5 * (shut_open[1] - shut_open[0])

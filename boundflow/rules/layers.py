@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from .. import rounding
-from ..bounded import Bounded, Form, aten, concretised, plain, point, replaces, rule, value
+from ..bounded import Bounded, Form, aten, concretised, internal, plain, point, replaces, rule, value
 from ..errors import UnsupportedOperator
 from .bilinear import mul, square
 from .linear import combination, mean, nonnegative, selected, sub, sum_
@@ -338,6 +338,7 @@ class RoundedAffine(torch.autograd.Function):
     """``(x - shift) scale`` as plain PyTorch may compute it: also ``x scale - shift scale``, which cancels."""
 
     @staticmethod
+    @internal
     def forward(ctx: Any, x: Any, scale: Tensor, shift: Tensor) -> Any:
         ctx.scale = scale
         if not isinstance(x, Bounded):
@@ -346,6 +347,7 @@ class RoundedAffine(torch.autograd.Function):
         return charged(result, (_modulus(x) + shift.abs()) * scale.abs() * rounding.gamma(8, x.dtype))
 
     @staticmethod
+    @internal
     def backward(ctx: Any, grad: Any) -> Any:  # type: ignore[override]
         result = mul(grad, ctx.scale) if isinstance(grad, Bounded) else grad * ctx.scale
         if isinstance(result, Bounded):

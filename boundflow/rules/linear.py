@@ -358,6 +358,8 @@ def _cleared(x: Bounded, positions: Tensor) -> Bounded:
 
 def broadcast(tensor: Tensor, dims: int) -> Tensor:
     """Insert axes behind the leading one so that the tensor's own shape has ``dims`` axes."""
+    if tensor.dim() == dims + 1:
+        return tensor
     return tensor.reshape(tensor.shape[0], *(1,) * (dims + 1 - tensor.dim()), *tensor.shape[1:])
 
 
@@ -376,17 +378,17 @@ def combination(
     charged: Sequence[tuple[Any, float]] | None = None,
 ) -> Bounded:
     """``sum_i a_i x_i``. Roundings are charged on ``charged`` where plain PyTorch sums other terms than we do."""
-    same_kind(*(x for x, _ in summands))
-    sets = [x for x, _ in summands if isinstance(x, Bounded)]
-    dims = max(x.dim() for x, _ in summands if isinstance(x, Tensor))
-    bounds = _accumulated([(_ends(x, a, sets[0], dims), a) for x, a in summands])
-    if charged is None and terms <= 3 and _rounds_once(summands, sets[0].dtype):
+    operands = [x for x, _ in summands]
+    same_kind(*operands)
+    sets = [x for x in operands if isinstance(x, Bounded)]
+    like, dims = sets[0]._bounds, max(x.dim() for x in operands if isinstance(x, Tensor))
+    ends = [(_ends(x, a, like, dims), a) for x, a in summands]
+    bounds = _accumulated(ends)
+    if charged is None and terms <= 3 and _rounds_once(summands, like.dtype):
         bounds = rounding.outward(bounds)
     else:
-        moduli = [
-            (_ends(x, a, sets[0], dims).abs(), abs(a)) for x, a in (summands if charged is None else charged)
-        ]
-        bounds = rounding.outward_sum(bounds, _accumulated(moduli), terms)
+        loaded = ends if charged is None else [(_ends(x, a, like, dims), a) for x, a in charged]
+        bounds = rounding.outward_sum(bounds, _accumulated([(end.abs(), abs(a)) for end, a in loaded]), terms)
     form = None
     if any(x.affine for x in sets):
         form = _combined_form(summands, charged or summands, terms, sets, bounds.shape[1:])
@@ -399,10 +401,10 @@ def _rounds_once(summands: Sequence[tuple[Any, float]], dtype: torch.dtype) -> b
     return same and len(summands) == 2 and all(abs(a) == 1 for _, a in summands)
 
 
-def _ends(x: Any, coefficient: float, like: Bounded, dims: int) -> Tensor:
+def _ends(x: Any, coefficient: float, like: Tensor, dims: int) -> Tensor:
     """Bounds of ``x`` in the order in which ``coefficient * x`` is (lower, upper)."""
     if plain(x):
-        return as_tensor(x, like._bounds).unsqueeze(0)
+        return as_tensor(x, like).unsqueeze(0)
     bounds = broadcast(x._bounds, dims)
     return bounds if coefficient >= 0 else bounds.flip(0)
 

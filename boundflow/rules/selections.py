@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from .. import rounding
-from ..bounded import Bounded, Form, aten, concretised, plain, replaces, rule, same_kind, symbols_of
+from ..bounded import Bounded, Form, aten, concretised, internal, plain, replaces, rule, same_kind, symbols_of
 from ..errors import Undecided, UnsupportedOperator
 from .gates import gated
 from .linear import _scattered, as_tensor, combination, gathered, neg, new_zeros, selected, sub
@@ -98,11 +98,13 @@ class LargestEntry(torch.autograd.Function):
     """The maximum over the last axis, whose gradient goes to whichever entries can be the maximum."""
 
     @staticmethod
+    @internal
     def forward(ctx: Any, x: Bounded) -> Bounded:
         ctx.save_for_backward(x)
         return largest(x)
 
     @staticmethod
+    @internal
     def backward(ctx: Any, grad: Any) -> Bounded:  # type: ignore[override]
         (x,) = ctx.saved_tensors
         return gated(grad.unsqueeze(-1).expand(x.shape), winners(x))
