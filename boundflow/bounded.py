@@ -300,8 +300,10 @@ RULES: dict[OpOverload, Rule] = {}
 FUNCTIONS: dict[Any, Callable[..., Any]] = {}
 
 
-def rule(*operators: OpOverload, example: Callable[..., tuple] | None) -> Callable[[Callable], Callable]:
-    """Register a rule. Its in-place and ``out=`` partners follow from it.
+def rule(
+    *operators: OpOverload, example: Callable[..., tuple] | None, in_place: bool = True
+) -> Callable[[Callable], Callable]:
+    """Register a rule. Its in-place and ``out=`` partners follow from it, unless the result is of another kind.
 
     ``example`` takes a factory ``t(*shape, low=-1, high=1)`` of operands and returns arguments of the operator.
     """
@@ -310,12 +312,12 @@ def rule(*operators: OpOverload, example: Callable[..., tuple] | None) -> Callab
         for operator in operators:
             RULES[operator] = Rule(operator, apply, example, view=operator.is_view)
             name, overload = operator._schema.name.removeprefix("aten::"), operator._overloadname
-            in_place = getattr(aten, name + "_", None)
-            if in_place is not None and overload in in_place.overloads():
-                partner = getattr(in_place, overload)
+            partners = getattr(aten, name + "_", None) if in_place and not operator.is_view else None
+            if partners is not None and overload in partners.overloads():
+                partner = getattr(partners, overload)
                 RULES[partner] = Rule(partner, apply, example, writes=0)
             packet = operator._overloadpacket
-            if overload == "default" and "out" in packet.overloads():
+            if in_place and overload == "default" and "out" in packet.overloads():
                 RULES[packet.out] = Rule(packet.out, apply, None, writes="out")
         return apply
 

@@ -134,7 +134,7 @@ def dot(a: Any, b: Any) -> Bounded:
     return contraction("dot", a, b, torch.dot, torch.matmul, lambda x, rows: rows @ x, a.shape[0])
 
 
-@rule(aten.addmm.default, example=lambda t: (t(4), t(2, 3), t(3, 4)))
+@rule(aten.addmm.default, example=lambda t: (t(2, 4), t(2, 3), t(3, 4)))
 def addmm(bias: Any, a: Any, b: Any, *, beta: float = 1, alpha: float = 1) -> Bounded:
     return _biased("addmm", bias, a, b, beta, alpha, torch.mm, a.shape[1])
 

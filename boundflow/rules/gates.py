@@ -31,7 +31,7 @@ from ..bounded import (
     value,
 )
 from .bilinear import hull, mul
-from .linear import broadcast, combination
+from .linear import broadcast, combination, constant
 
 # --- comparisons ----------------------------------------------------------------------------------------------------
 
@@ -55,33 +55,33 @@ def _greater_equal(x: Any, y: Any) -> Bounded:
     return _condition(xl >= yu, xu < yl, x, y)
 
 
-@rule(aten.gt.Scalar, aten.gt.Tensor, example=lambda t: (t(3, 4), t(4)))
+@rule(aten.gt.Scalar, aten.gt.Tensor, example=lambda t: (t(3, 4), t(4)), in_place=False)
 def gt(x: Any, y: Any) -> Bounded:
     return _greater(x, y)
 
 
-@rule(aten.lt.Scalar, aten.lt.Tensor, example=lambda t: (t(3, 4), t(4)))
+@rule(aten.lt.Scalar, aten.lt.Tensor, example=lambda t: (t(3, 4), t(4)), in_place=False)
 def lt(x: Any, y: Any) -> Bounded:
     return _condition(_ends(x)[1] < _ends(y)[0], _ends(x)[0] >= _ends(y)[1], x, y)
 
 
-@rule(aten.ge.Scalar, aten.ge.Tensor, example=lambda t: (t(3, 4), t(4)))
+@rule(aten.ge.Scalar, aten.ge.Tensor, example=lambda t: (t(3, 4), t(4)), in_place=False)
 def ge(x: Any, y: Any) -> Bounded:
     return _greater_equal(x, y)
 
 
-@rule(aten.le.Scalar, aten.le.Tensor, example=lambda t: (t(3, 4), t(4)))
+@rule(aten.le.Scalar, aten.le.Tensor, example=lambda t: (t(3, 4), t(4)), in_place=False)
 def le(x: Any, y: Any) -> Bounded:
     return _condition(_ends(x)[1] <= _ends(y)[0], _ends(x)[0] > _ends(y)[1], x, y)
 
 
-@rule(aten.eq.Scalar, aten.eq.Tensor, example=lambda t: (t(3, 4), t(4)))
+@rule(aten.eq.Scalar, aten.eq.Tensor, example=lambda t: (t(3, 4), t(4)), in_place=False)
 def eq(x: Any, y: Any) -> Bounded:
     (xl, xu), (yl, yu) = _ends(x), _ends(y)
     return _condition((xl == xu) & (yl == yu) & (xl == yl), (xu < yl) | (yu < xl), x, y)
 
 
-@rule(aten.ne.Scalar, aten.ne.Tensor, example=lambda t: (t(3, 4), t(4)))
+@rule(aten.ne.Scalar, aten.ne.Tensor, example=lambda t: (t(3, 4), t(4)), in_place=False)
 def ne(x: Any, y: Any) -> Bounded:
     return logical_not(eq(x, y))
 
@@ -155,12 +155,7 @@ def _as_sets(condition: Any, a: Any, b: Any) -> tuple[Bounded, Bounded]:
     kinds = [x.dtype for x in (a, b) if isinstance(x, Tensor) and x.is_floating_point()]
     dtype = kinds[0] if kinds else torch.get_default_dtype()
 
-    def as_set(x: Any) -> Bounded:
-        if isinstance(x, Bounded):
-            return x
-        return point(torch.as_tensor(x, device=condition.device).to(dtype))
-
-    return as_set(a), as_set(b)
+    return constant(a, dtype, condition.device), constant(b, dtype, condition.device)
 
 
 def _where_form(certain: Tensor, undecided: Tensor, a: Bounded, b: Bounded, bounds: Tensor) -> Form:
@@ -197,9 +192,7 @@ def masked_fill(x: Any, mask: Any, fill: Any) -> Bounded:
     fill = value(fill) if plain(fill) else fill
     if not isinstance(x, Bounded):
         x = point(x)
-    if not isinstance(fill, Bounded):
-        fill = torch.as_tensor(fill, dtype=x.dtype, device=x.device)
-    return where(mask, fill, x)
+    return where(mask, constant(fill, x.dtype, x.device), x)
 
 
 # --- gates in backward passes -----------------------------------------------------------------------------------------
@@ -229,7 +222,8 @@ def threshold_backward(grad: Any, x: Any, threshold: float) -> Bounded:
 @rule(aten.leaky_relu_backward.default, example=lambda t: (t(3, 4), t(3, 4), 0.1, False))
 def leaky_relu_backward(grad: Any, x: Any, slope: float, is_result: bool) -> Bounded:
     """The gate of the result is that of the argument as long as the slope is positive."""
-    ends = torch.where(_greater(x, 0.0)._bounds, 1.0, slope).to(grad.dtype)
+    open_, shut = torch.tensor([1.0, slope], dtype=grad.dtype, device=grad.device)
+    ends = torch.where(_greater(x, 0.0)._bounds, open_, shut)
     return mul(grad, Bounded(rounding.outward_sum(hull(ends), hull(ends).abs(), 1), None, symbols_of(x)))
 
 

@@ -105,7 +105,8 @@ def squeeze(tensor: Tensor, lead: int) -> Tensor:
     return tensor.reshape(*tensor.shape[:lead], *(size for size in tensor.shape[lead:] if size != 1))
 
 
-@structural(aten.squeeze.dim, aten.squeeze.dims, example=None)
+@structural(aten.squeeze.dim, example=lambda t: (t(2, 1, 3), 1))
+@structural(aten.squeeze.dims, example=lambda t: (t(2, 1, 3, 1), [1, -1]))
 def squeeze_dims(tensor: Tensor, lead: int, dims: int | Sequence[int]) -> Tensor:
     dims = (dims,) if isinstance(dims, int) else dims
     return tensor.squeeze(tuple(axis(dim, tensor, lead) for dim in dims))
@@ -226,6 +227,8 @@ def _axes(dims: Any, x: Tensor) -> list[int]:
 
 @rule(aten.sum.default, aten.sum.dim_IntList, example=lambda t: (t(3, 4), [0]))
 def sum_(x: Bounded, dims: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Bounded:
+    if x.dtype is torch.bool:
+        raise UnsupportedOperator("counting conditions that are not decided has no rule: convert them with .to(dtype)")
     if dtype not in (None, x.dtype):
         raise MixedTensors(f"sum to {dtype}: convert with .to() first")
     axes = _axes(dims, x) if x.dim() else []
@@ -342,6 +345,12 @@ def scatter_add(x: Bounded, dim: int, index: Tensor, source: Any) -> Bounded:
     return _scattered("scatter_add", x, positions, source)
 
 
+@rule(aten.unfold_backward.default, example=lambda t: (t(2, 2, 3), [2, 5], 1, 3, 2))
+def unfold_backward(grad: Bounded, sizes: Sequence[int], dim: int, size: int, step: int) -> Bounded:
+    target = new_zeros(grad, sizes)
+    return _scattered("unfold_backward", target, _numbers(target).unfold(dim, size, step), grad)
+
+
 def _cleared(x: Bounded, positions: Tensor) -> Bounded:
     """``x`` with zeros where it is going to be overwritten. Two writes to one place have no defined order."""
     flat = positions.flatten()
@@ -369,6 +378,20 @@ def as_tensor(x: Any, like: Tensor) -> Tensor:
     if isinstance(x, Tensor):
         return x.to(dtype=like.dtype, device=like.device if x.dim() == 0 else None)
     return torch.tensor(x, dtype=like.dtype, device=like.device)
+
+
+def constant(x: Any, dtype: torch.dtype, device: torch.device) -> Bounded:
+    """A plain operand as a set: itself and, where converting it rounds, its neighbours.
+
+    PyTorch turns numbers into 0-dimensional tensors before we see them, so of those only whole ones are exact.
+    """
+    if isinstance(x, Bounded):
+        return x
+    made = x.to(dtype) if isinstance(x, Tensor) else torch.tensor(x, dtype=dtype, device=device)
+    exact = x.dtype is dtype if isinstance(x, Tensor) else made.item() == x
+    if exact and (made.dim() > 0 or float(made).is_integer()):
+        return point(made)
+    return Bounded(rounding.outward(torch.stack((made, made))))
 
 
 def combination(
@@ -507,7 +530,7 @@ def lerp(x: Any, end: Any, weight: float) -> Bounded:
 
 
 
-def _constant(x: Bounded, shape: Any, fill: float, dtype: Any = None, device: Any = None, **options: Any) -> Bounded:
+def _filled(x: Bounded, shape: Any, fill: float, dtype: Any = None, device: Any = None, **options: Any) -> Bounded:
     """A set of one tensor: what optimizers keep their state in."""
     dtype = dtype or (x.dtype if x.dtype is not torch.bool else None)
     made = torch.full(tuple(shape), fill, dtype=dtype, device=device or x.device)
@@ -516,53 +539,49 @@ def _constant(x: Bounded, shape: Any, fill: float, dtype: Any = None, device: An
 
 @rule(aten.zeros_like.default, example=None)
 def zeros_like(x: Bounded, **options: Any) -> Bounded:
-    return _constant(x, x.shape, 0.0, **options)
+    return _filled(x, x.shape, 0.0, **options)
 
 
 @rule(aten.ones_like.default, example=None)
 def ones_like(x: Bounded, **options: Any) -> Bounded:
-    return _constant(x, x.shape, 1.0, **options)
+    return _filled(x, x.shape, 1.0, **options)
 
 
 @rule(aten.full_like.default, example=None)
 def full_like(x: Bounded, fill: float, **options: Any) -> Bounded:
-    return _constant(x, x.shape, fill, **options)
+    return _filled(x, x.shape, fill, **options)
 
 
 @rule(aten.new_zeros.default, example=None)
 def new_zeros(x: Bounded, shape: Any, **options: Any) -> Bounded:
-    return _constant(x, shape, 0.0, **options)
+    return _filled(x, shape, 0.0, **options)
 
 
 @rule(aten.new_ones.default, example=None)
 def new_ones(x: Bounded, shape: Any, **options: Any) -> Bounded:
-    return _constant(x, shape, 1.0, **options)
+    return _filled(x, shape, 1.0, **options)
 
 
 @rule(aten.new_full.default, example=None)
 def new_full(x: Bounded, shape: Any, fill: float, **options: Any) -> Bounded:
-    return _constant(x, shape, fill, **options)
+    return _filled(x, shape, fill, **options)
 
 
 @rule(aten.zero.default, example=None)
 def zero(x: Bounded) -> Bounded:
-    return _constant(x, x.shape, 0.0)
+    return _filled(x, x.shape, 0.0)
 
 
 @rule(aten.fill.Scalar, aten.fill.Tensor, example=None)
-def fill(x: Bounded, constant: Any) -> Bounded:
-    return copy(x, torch.as_tensor(constant, dtype=x.dtype, device=x.device)) if plain(constant) else copy(x, constant)
+def fill(x: Bounded, number: Any) -> Bounded:
+    return selected(constant(number, x.dtype, x.device), lambda tensor, lead: expand(tensor, lead, x.shape))
 
 
 @rule(aten.copy.default, example=None)
 def copy(x: Bounded, source: Any, non_blocking: bool = False) -> Bounded:
     """``x.copy_(source)``: the set of the source, in the dtype and on the device of the target."""
     if not isinstance(source, Bounded):
-        made = source.to(dtype=x.dtype, device=x.device, copy=True)
-        rounded = source.is_floating_point() and source.dtype != x.dtype
-        source = point(made, x._symbols)
-        if rounded:
-            source = Bounded(rounding.outward(source._bounds.clone()), None, x._symbols)
+        source = constant(source.detach().to(x.device).clone(), x.dtype, x.device)
     else:
         source = to_copy(source, dtype=x.dtype, device=x.device)
     return selected(source, lambda tensor, lead: expand(tensor, lead, x.shape))

@@ -21,7 +21,7 @@ from .. import rounding
 from ..bounded import Bounded, Form, aten, concretised, internal, plain, replaces, rule, same_kind, symbols_of
 from ..errors import Undecided, UnsupportedOperator
 from .gates import gated
-from .linear import _scattered, as_tensor, combination, gathered, neg, new_zeros, selected, sub
+from .linear import _scattered, as_tensor, broadcast, combination, gathered, neg, new_zeros, selected, sub
 from .unary import RELU, apply
 
 
@@ -30,7 +30,10 @@ def maximum(a: Any, b: Any) -> Bounded:
     """``b + relu(a - b)`` as an affine form; the maxima of the bounds as an interval."""
     same_kind(a, b)
     like = a if isinstance(a, Bounded) else b
-    first, second = (as_tensor(x, like).unsqueeze(0) if plain(x) else x._bounds for x in (a, b))
+    dims = max(a.dim(), b.dim())
+    first, second = (
+        as_tensor(x, like).unsqueeze(0) if plain(x) else broadcast(x._bounds, dims) for x in (a, b)
+    )
     bounds = torch.maximum(first, second)
     bounds = bounds.expand(2, *bounds.shape[1:])
     form = None

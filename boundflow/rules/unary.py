@@ -358,7 +358,7 @@ def leaky(slope: float) -> Function:
     return Function(
         "leaky_relu",
         lambda x: torch.nn.functional.leaky_relu(x, slope),
-        lambda x: torch.where(x > 0, 1.0, slope).to(x.dtype),
+        lambda x: torch.where(x > 0, x.new_ones(()), x.new_tensor(slope)),
         (0.0,),
         (0, 0),
         turning=turning,

@@ -1,0 +1,10 @@
+"""One thread per worker, and a fixed profile for property-based tests."""
+
+import torch
+from hypothesis import HealthCheck, settings
+
+torch.set_num_threads(1)
+settings.register_profile(
+    "boundflow", deadline=None, derandomize=True, suppress_health_check=list(HealthCheck), max_examples=6
+)
+settings.load_profile("boundflow")

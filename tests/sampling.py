@@ -1,0 +1,104 @@
+"""Sets whose members can be drawn exactly: every number is a small multiple of a power of two.
+
+Centers, generators and radii are multiples of 1/64 and symbols multiples of 1/4, so ``c + G xi + rho zeta`` is exact
+in float32 already, and a drawn tensor really is a member for the drawn symbols. Nothing here uses a rule.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from torch import Tensor
+
+import boundflow as bf
+from boundflow.bounded import Form
+from boundflow.symbols import NO_ROWS, Rows
+
+SYMBOLS = 3  # generator rows per operand family
+
+
+class Case:
+    """Operands of one operator call, and draws of all of them under common symbols."""
+
+    def __init__(self, seed: int, dtype: torch.dtype, rows: int, draws: int = 12):
+        self.random = np.random.default_rng(seed)
+        self.dtype, self.rows, self.draws = dtype, rows, draws
+        self.symbols = bf.Symbols(bf.threats.Linf(1.0))
+        numbers = self.symbols.fresh(rows).numbers if rows else NO_ROWS.numbers
+        self.all_rows = Rows(numbers)
+        corners = self.random.choice([-1.0, 1.0], size=(draws // 2, rows))
+        inner = self.random.integers(-4, 5, size=(draws - draws // 2, rows)) / 4
+        self.xi = np.concatenate((corners, inner))
+        self.members: dict[int, list[Tensor]] = {}
+        self.keep: list[Tensor] = []
+
+    def _grid(self, low: float, high: float, shape: tuple[int, ...]) -> np.ndarray:
+        return self.random.integers(int(np.ceil(low * 64)), int(np.floor(high * 64)) + 1, size=shape) / 64
+
+    def __call__(self, *shape: int, low: float = -1.0, high: float = 1.0) -> Tensor:
+        """A bounded operand with members in [low, high]; one in eight is a plain tensor."""
+        room = (high - low) / 2
+        center = self._grid(low + room / 2, high - room / 2, shape)
+        share = room / 2 / (self.rows + 1)
+        generators = self._grid(-share, share, (self.rows, *shape)) if self.rows else np.zeros((0, *shape))
+        if self.rows and self.random.random() < 0.5:  # some elements do not depend on some symbols
+            generators *= self.random.integers(0, 2, size=(self.rows, *(1,) * len(shape)))
+        radius = self._grid(0, share, shape) * self.random.integers(0, 2, size=shape)
+        drawn = []
+        for xi in self.xi:
+            zeta = self.random.choice([-1.0, -0.5, 0.0, 1.0], size=shape)
+            drawn.append(center + np.tensordot(xi, generators, 1) + radius * zeta)
+        members = [torch.tensor(member, dtype=self.dtype) for member in drawn]
+        made = self._set(center, generators, radius, members)
+        self.members[id(made)] = members
+        self.keep.append(made)
+        return made
+
+    def _set(self, center: np.ndarray, generators: np.ndarray, radius: np.ndarray, members: list[Tensor]) -> Tensor:
+        def tensor(values: np.ndarray) -> Tensor:
+            return torch.tensor(values, dtype=self.dtype)
+
+        reach = np.abs(generators).sum(0) + radius
+        lower, upper = tensor(center - reach), tensor(center + reach)
+        if self.rows and self.random.random() < 0.5:  # an interval part that is tighter than the affine form
+            stacked = torch.stack(members)
+            lower, upper = stacked.amin(0), stacked.amax(0)
+        form = Form(tensor(center), tensor(generators), tensor(radius), self.all_rows)
+        return bf.Bounded(torch.stack((lower, upper)), form if self.rows else None, self.symbols)
+
+    def member(self, operand: object, draw: int) -> object:
+        """The ``draw``-th member of an operand; other arguments are what they are."""
+        if isinstance(operand, list | tuple):
+            return type(operand)(self.member(part, draw) for part in operand)
+        return self.members[id(operand)][draw] if id(operand) in self.members else operand
+
+
+def outside(result: bf.Bounded, value: Tensor) -> str | None:
+    """Why a plain value is not in the bounds of a set, with no tolerance; None if it is."""
+    low, high = result._bounds.unbind(0)
+    if result.dtype is torch.bool:
+        wrong = (low & ~value) | (value & ~high)
+    else:
+        wide = value.to(torch.float64)
+        wrong = ~((low.to(torch.float64) <= wide) & (wide <= high.to(torch.float64)))
+    if not bool(wrong.any()):
+        return None
+    at = tuple(int(index) for index in wrong.nonzero()[0])
+    return f"{value[at].item()!r} not in [{low[at].item()!r}, {high[at].item()!r}] at {at}"
+
+
+def off_the_form(result: bf.Bounded, value: Tensor, xi: np.ndarray, rows: Rows) -> str | None:
+    """Why ``value`` is not ``c + G xi + rho zeta`` for these symbols, in extended precision; None if it is."""
+    form = result._form
+    if form is None or not len(form.rows):
+        return None
+    by_number = dict(zip(rows.numbers.tolist(), xi.tolist(), strict=True))
+    weights = np.array([by_number[number] for number in form.rows.numbers.tolist()], dtype=np.longdouble)
+    center = form.center.numpy().astype(np.longdouble)
+    generators = form.generators.numpy().astype(np.longdouble)
+    distance = np.abs(value.numpy().astype(np.longdouble) - center - np.tensordot(weights, generators, 1))
+    radius = form.radius.numpy().astype(np.longdouble)
+    if np.all(distance <= radius):
+        return None
+    worst = np.unravel_index(np.argmax(distance - radius), distance.shape)
+    return f"distance {distance[worst]!r} exceeds radius {radius[worst]!r} at {worst}"
