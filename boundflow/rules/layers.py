@@ -23,7 +23,7 @@ from .. import rounding
 from ..bounded import Bounded, Form, aten, concretised, internal, plain, point, replaces, rule, value
 from ..errors import UnsupportedOperator
 from .bilinear import mul, square
-from .linear import combination, mean, nonnegative, selected, sub, sum_
+from .linear import combination, mean, nonnegative, selected, sub, sum_, view
 from .unary import ABS, EXP, RSQRT, SIGMOID, SQRT, apply
 
 # --- pooling: sums with nonnegative coefficients --------------------------------------------------------------------
@@ -400,7 +400,7 @@ def vector_norm(x: Bounded, order: float = 2, dims: Any = None, keepdim: bool = 
 
         result = largest(selected(apply(ABS, x), moved))
         shape = [1 if dim in axes else size for dim, size in enumerate(x.shape)] if keepdim else result.shape
-        return selected(result, lambda tensor, lead: tensor.reshape(*tensor.shape[:lead], *shape))
+        return selected(result, lambda tensor, lead: view(tensor, lead, shape))
     raise UnsupportedOperator(f"the vector norm of order {order} has no rule: orders 1, 2 and infinity do")
 
 

@@ -77,7 +77,7 @@ def view(tensor: Tensor, lead: int, shape: Sequence[int]) -> Tensor:
         own = math.prod(tensor.shape[lead:])
         known = -math.prod(shape)
         shape = [own // known if size == -1 else size for size in shape]
-    return tensor.reshape(*tensor.shape[:lead], *shape)
+    return tensor.reshape((*tensor.shape[:lead], *shape))
 
 
 @structural(aten.t.default, example=lambda t: (t(2, 3),))
@@ -102,7 +102,7 @@ def unsqueeze(tensor: Tensor, lead: int, dim: int) -> Tensor:
 
 @structural(aten.squeeze.default, example=lambda t: (t(1, 3, 1),))
 def squeeze(tensor: Tensor, lead: int) -> Tensor:
-    return tensor.reshape(*tensor.shape[:lead], *(size for size in tensor.shape[lead:] if size != 1))
+    return tensor.reshape((*tensor.shape[:lead], *(size for size in tensor.shape[lead:] if size != 1)))
 
 
 @structural(aten.squeeze.dim, example=lambda t: (t(2, 1, 3), 1))
@@ -115,8 +115,8 @@ def squeeze_dims(tensor: Tensor, lead: int, dims: int | Sequence[int]) -> Tensor
 @structural(aten.expand.default, example=lambda t: (t(3, 1), [2, -1, 4]))
 def expand(tensor: Tensor, lead: int, shape: Sequence[int], implicit: bool = False) -> Tensor:
     own = tensor.shape[lead:]
-    padded = tensor.reshape(*tensor.shape[:lead], *(1,) * (len(shape) - len(own)), *own)
-    return padded.expand(*tensor.shape[:lead], *shape)
+    padded = tensor.reshape((*tensor.shape[:lead], *(1,) * (len(shape) - len(own)), *own))
+    return padded.expand((*tensor.shape[:lead], *shape))
 
 
 @structural(aten.select.int, example=lambda t: (t(2, 3), -1, 1))
