@@ -439,15 +439,16 @@ def _decided(x: Bounded) -> float | bool:
     return low.item()
 
 
-@rule(aten._local_scalar_dense.default, aten.item.default, example=None)
+@rule(aten._local_scalar_dense.default, example=None)
 def local_scalar(x: Bounded) -> float | bool:
     """``item()``: allowed when there is one answer."""
     return _decided(x)
 
 
-@rule(aten.is_nonzero.default, example=None)
-def is_nonzero(x: Bounded) -> bool:
+@replaces(torch.Tensor.__bool__)
+def truth(x: Bounded) -> bool:
     """``bool()``: a set that excludes zero is true."""
+    x._checked()
     low, high = x._bounds.unbind(0)
     if x.dtype is not torch.bool and bool(((low > 0) | (high < 0)).all()):
         return True

@@ -32,8 +32,11 @@ class MixedSymbols(BoundFlowError):
     """Tensors of two different symbol spaces met: their generator rows do not mean the same thing."""
 
 
-class MixedTensors(BoundFlowError, TypeError):
-    """Tensors of different dtype or device met, or of a dtype that has no bounds."""
+class MixedTensors(BoundFlowError, ValueError):
+    """Tensors of different dtype or device met, or of a dtype that has no bounds.
+
+    Not a TypeError: Python's operators would swallow that and report "unsupported operand" instead.
+    """
 
 
 class StaleAlias(BoundFlowError):

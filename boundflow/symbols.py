@@ -94,6 +94,7 @@ class Symbols:
         self._owners = np.empty(1024, dtype=np.int64)
         self._count = 0
         self._first_row: dict[int, int] = {}
+        self._raw: dict[int, int] = {}
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Symbols:
         return self  # a copied tensor still speaks of the same attacker
@@ -115,8 +116,18 @@ class Symbols:
         """New free rows."""
         return Rows(self._new(np.full(count, FREE)))
 
-    def of_samples(self, samples: np.ndarray, features: int) -> Rows:
-        """The rows owned by these (distinct) samples, ``features`` each; the same rows at every call."""
+    def of_samples(self, samples: np.ndarray, features: int, raw: np.ndarray) -> Rows:
+        """The rows owned by these (distinct) samples, ``features`` each; the same rows at every call.
+
+        A symbol may only reappear for the same raw value: ``raw`` holds the values, one line per sample.
+        """
+        for sample, line in zip(samples.tolist(), raw, strict=True):
+            fingerprint = hash(line.tobytes())
+            if self._raw.setdefault(sample, fingerprint) != fingerprint:
+                raise MixedSymbols(
+                    f"sample {sample} was lifted before with other values, and one symbol cannot mean both. Lift the "
+                    "raw data, then augment or normalise the bounded batch."
+                )
         unseen = [int(sample) for sample in samples if int(sample) not in self._first_row]
         if unseen:
             numbers = self._new(np.repeat(unseen, features))

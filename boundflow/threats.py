@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from .bounded import Bounded, Form, concretised
+from .errors import MixedSymbols
 from .lift import ball, interval
 from .symbols import Symbols
 
@@ -61,9 +62,12 @@ class Linf(Threat):
             raise ValueError(f"index must hold one sample number per row: {samples.shape} for {len(x)} rows")
         boxed = self.box(x)
         center, radius = boxed.form.center, boxed.form.radius
-        distinct, position = np.unique(samples, return_inverse=True)
+        distinct, first, position = np.unique(samples, return_index=True, return_inverse=True)
         features = x[0].numel()
-        rows = symbols.of_samples(distinct, features)
+        raw = x.detach().cpu().reshape(len(x), features).numpy()
+        if not np.array_equal(raw, raw[first][position]):
+            raise MixedSymbols("one sample number stands for two different rows of this batch")
+        rows = symbols.of_samples(distinct, features, raw[first])
         generators = x.new_zeros(len(distinct), features, len(x), features)
         batch = torch.arange(len(x), device=x.device)
         where = torch.from_numpy(position).to(x.device)

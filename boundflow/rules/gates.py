@@ -18,7 +18,6 @@ from torch import Tensor
 
 from .. import rounding
 from ..bounded import (
-    FUNCTIONS,
     Bounded,
     Form,
     aten,
@@ -230,11 +229,3 @@ def leaky_relu_backward(grad: Any, x: Any, slope: float, is_result: bool) -> Bou
 @rule(aten.hardtanh_backward.default, example=lambda t: (t(3, 4), t(3, 4), -0.7, 0.4))
 def hardtanh_backward(grad: Any, x: Any, low: float, high: float) -> Bounded:
     return gated(grad, logical_and(_greater(x, low), lt(x, high)))
-
-
-def tensor_bool(x: Bounded) -> bool:
-    """``if z > 0:`` is decided when every tensor in the set gives the same answer."""
-    return bool(aten.is_nonzero.default(x))
-
-
-FUNCTIONS[torch.Tensor.__bool__] = tensor_bool

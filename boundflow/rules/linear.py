@@ -27,12 +27,13 @@ from ..bounded import (
     concretised,
     plain,
     point,
+    replaces,
     rule,
     same_kind,
     symbols_of,
     value,
 )
-from ..errors import MixedTensors, UnsupportedOperator
+from ..errors import MixedTensors, PlainTarget, UnsupportedOperator
 from ..symbols import NO_ROWS
 
 # --- structural: the same selection of elements from center, radius, bounds and every row -------------------------
@@ -330,8 +331,37 @@ def index_put(x: Bounded, indices: Any, values: Any, accumulate: bool = False) -
     if isinstance(values, Bounded):
         values = selected(values, lambda tensor, lead: expand(tensor, lead, positions.shape))
     else:
-        values = values.expand(positions.shape)
-    return _scattered("index_put", x if accumulate else _cleared(x, positions), positions, values)
+        values = constant(values, x.dtype, x.device)
+        values = selected(values, lambda tensor, lead: expand(tensor, lead, positions.shape))
+    if accumulate:
+        return _scattered("index_put", x, positions, values)
+    flat = positions.flatten()
+    if flat.unique().numel() != flat.numel():
+        raise UnsupportedOperator("index_put writes one element twice: the result would depend on the order")
+
+    def place(tensor: Tensor, lead: int) -> Tensor:
+        out = tensor.new_zeros(*tensor.shape[:lead], x.numel())
+        out[..., flat] = tensor.reshape(*tensor.shape[:lead], -1)
+        return out.view(*tensor.shape[:lead], *x.shape)
+
+    written = torch.zeros(x.numel(), dtype=torch.bool, device=x.device)
+    written[flat] = True
+    return chosen(written.view(x.shape), selected(values, place), x)
+
+
+def chosen(mask: Tensor, a: Bounded, b: Bounded) -> Bounded:
+    """Elements of ``a`` where a plain mask is true, of ``b`` elsewhere: exact."""
+    bounds = torch.where(mask, a._bounds, b._bounds)
+    form = None
+    if a.affine or b.affine:
+        rows = a.form.rows.union(b.form.rows)
+        form = Form(
+            torch.where(mask, a.form.center, b.form.center),
+            torch.where(mask, rows.place(a.form.generators, a.form.rows), rows.place(b.form.generators, b.form.rows)),
+            torch.where(mask, a.form.radius, b.form.radius),
+            rows,
+        )
+    return Bounded(bounds, form, symbols_of(a, b))
 
 
 @rule(aten.scatter_add.default, example=lambda t: (t(3, 4), 1, torch.tensor([[2, 0], [1, 1], [3, 3]]), t(3, 2)))
@@ -351,15 +381,14 @@ def unfold_backward(grad: Bounded, sizes: Sequence[int], dim: int, size: int, st
     return _scattered("unfold_backward", target, _numbers(target).unfold(dim, size, step), grad)
 
 
-def _cleared(x: Bounded, positions: Tensor) -> Bounded:
-    """``x`` with zeros where it is going to be overwritten. Two writes to one place have no defined order."""
-    flat = positions.flatten()
-    if flat.unique().numel() != flat.numel():
-        raise UnsupportedOperator("index_put writes one element twice: the result would depend on the order")
-    kept = torch.ones(x.numel(), dtype=x.dtype, device=x.device)
-    kept[flat] = 0
-    kept = kept.view(x.shape)
-    return _placed("index_put", x, lambda tensor, lead: tensor * kept)
+@replaces(torch.Tensor.__setitem__)
+def assign(x: Any, index: Any, number: Any) -> None:
+    """``x[index] = number``: written to x itself, where PyTorch would write through a view of it."""
+    if not isinstance(x, Bounded):
+        raise PlainTarget("x[index] = set would store a set in a plain tensor: make x bounded, or use torch.where")
+    positions = _numbers(x)[index]
+    placed = constant(number, x.dtype, x.device).expand(positions.shape).reshape(-1)
+    x.copy_(x.reshape(-1).index_put((positions.flatten(),), placed).view(x.shape))
 
 
 # --- combinations ---------------------------------------------------------------------------------------------------
