@@ -40,8 +40,8 @@ def holds(case: Case, function, *operands) -> None:
     result.sum().backward()
     results = [result.detach(), *(operand.grad for operand in sets)]
     for draw in range(case.draws):
-        for dtype in {case.dtype, torch.float64}:
-            members = [case.member(operand, draw).to(dtype).requires_grad_() for operand in operands]
+        for dtype in dict.fromkeys((case.dtype, torch.float64)):
+            members = [case.member(operand, draw).detach().to(dtype, copy=True).requires_grad_() for operand in operands]
             value = function(*members)
             value.sum().backward()
             for bounded, plain in zip(results, [value.detach(), *(member.grad for member in members)], strict=True):
