@@ -73,6 +73,7 @@ class Bounded(torch.Tensor):
     _symbols: Symbols | None
     _exact: bool
     _recorded: int
+    _sum: Any  # see `rules.linear.Remembered`
 
     @staticmethod
     def __new__(
@@ -160,7 +161,7 @@ class Bounded(torch.Tensor):
 
     # --- the tensor -------------------------------------------------------------------------------------------
 
-    def __repr__(self, *, tensor_contents: object = None) -> str:
+    def __repr__(self, *, tensor_contents: Any = None) -> str:  # type: ignore[override]
         name = f"Bounded(shape={tuple(self.shape)}, {str(self.dtype).removeprefix('torch.')}"
         if self.device.type != "cpu":
             name += f", {self.device}"
@@ -224,7 +225,9 @@ class Bounded(torch.Tensor):
             return func(*args, **(kwargs or {}))
 
     @classmethod
-    def __torch_dispatch__(cls, func: OpOverload, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_dispatch__(  # type: ignore[override]
+        cls, func: OpOverload, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
         rule = RULES.get(func)
         if rule is None:
             raise UnsupportedOperator(
@@ -254,12 +257,15 @@ class Bounded(torch.Tensor):
 
 
 def _rebuild(bounds: Tensor, parts: Any, symbols: Any, exact: bool, requires_grad: bool, parameter: bool) -> Bounded:
-    form = Form(*parts[:3], Rows(parts[3])) if parts else None
+    form = None
+    if parts is not None:
+        center, generators, radius, numbers = parts
+        form = Form(center, generators, radius, Rows(numbers))
     rebuilt = Bounded(bounds, form, symbols, exact, requires_grad)
     return torch.nn.Parameter(rebuilt, requires_grad) if parameter else rebuilt  # type: ignore[return-value]
 
 
-# --- the table of rules -----------------------------------------------------------------------------------------
+# --- the table of rules ---------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -345,7 +351,7 @@ def internal(function: Callable) -> Callable:
     return run
 
 
-# --- making sets --------------------------------------------------------------------------------------------------
+# --- making sets ----------------------------------------------------------------------------------------------------
 
 
 def ball_form(center: Tensor, radius: Tensor) -> Form:
@@ -362,13 +368,15 @@ def checked(operator: str, bounds: Tensor, symbols: Symbols | None) -> None:
         return
     step = symbols.steps if symbols is not None else None
     when = f" after {step} optimizer steps" if step is not None else ""
-    if torch.isfinite(bounds).all():
+    crossed = int((lower > upper).sum())
+    if crossed:
         raise CrossedBounds(
-            f"{operator}: {int((bounds[0] > bounds[1]).sum())} lower bounds exceed their upper bounds{when}; no "
-            "sound rule can give an empty set. Please report this with the program that led to it."
+            f"{operator}: {crossed} lower bounds exceed their upper bounds{when}; no sound rule can give an empty set. "
+            "Please report this with the program that led to it."
         )
+    void = int((~torch.isfinite(upper - lower)).sum())
     raise VoidBounds(
-        f"{operator}: {int((~torch.isfinite(bounds)).any(0).sum())} of {bounds[0].numel()} bounds are infinite{when}: "
+        f"{operator}: {void} of {lower.numel()} bounds are infinite{when}: "
         "the set has blown up and says nothing any more. Use a smaller radius, fewer or smaller steps, or zonotopes.",
         step,
     )

@@ -42,7 +42,7 @@ def _as_set(x: Any) -> Bounded:
     return x if isinstance(x, Bounded) else point(x)
 
 
-# --- binary cross entropy ---------------------------------------------------------------------------------------------
+# --- binary cross entropy -------------------------------------------------------------------------------------------
 
 
 class BinaryCrossEntropy(torch.autograd.Function):
@@ -111,7 +111,7 @@ def binary_cross_entropy_with_logits(
     return reduced(losses if weight is None else losses * weight, reduction)
 
 
-# --- cross entropy ------------------------------------------------------------------------------------------------------
+# --- cross entropy --------------------------------------------------------------------------------------------------
 
 
 class LogProbabilities(torch.autograd.Function):
@@ -177,7 +177,7 @@ def cross_entropy(
     return losses.sum() / divisor
 
 
-# --- squared error --------------------------------------------------------------------------------------------------------
+# --- squared error --------------------------------------------------------------------------------------------------
 
 
 @rule(aten.mse_loss.default, example=lambda t: (t(3, 4), t(3, 4), 0))
@@ -193,7 +193,7 @@ def mse_loss_backward(grad: Any, x: Any, y: Any, reduction: int) -> Bounded:
     return mul(grad, scaled(difference, factor))
 
 
-# --- hinge ------------------------------------------------------------------------------------------------------------------
+# --- hinge ----------------------------------------------------------------------------------------------------------
 
 
 def hinge(logits: Tensor, targets: Tensor, weight: Tensor | None = None, reduction: str = "mean") -> Tensor:
@@ -229,5 +229,3 @@ def multi_margin_loss(
 def _no_legacy(size_average: Any, reduce: Any) -> None:
     if size_average is not None or reduce is not None:
         raise UnsupportedOperator("size_average and reduce are gone: use reduction='mean', 'sum' or 'none'")
-
-

@@ -14,7 +14,7 @@ the same tensor. Two scalars never share a fresh symbol: (1, 0) and (0, 1) must 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeGuard
 
 import numpy as np
 import torch
@@ -225,13 +225,12 @@ class Symbols:
         held = [*_parameters(optimizer)]
         for values in optimizer.state.values():
             held += [value for value in values.values() if isinstance(value, Tensor)]
-        distinct = {id(tensor): tensor for tensor in held if _is_bounded(tensor)}
-        return list(distinct.values())
+        return list({id(tensor): tensor for tensor in held if _is_bounded(tensor)}.values())
 
 
 def _parameters(optimizer: torch.optim.Optimizer) -> list[Tensor]:
     return [parameter for group in optimizer.param_groups for parameter in group["params"]]
 
 
-def _is_bounded(tensor: Tensor) -> bool:
+def _is_bounded(tensor: Tensor) -> TypeGuard[Bounded]:
     return hasattr(tensor, "replace_form")

@@ -31,7 +31,9 @@ def test_pages_run_as_they_stand(page: str) -> None:
 
 def test_new_rules_of_the_page_obey_the_laws() -> None:
     """The rows and the rule that the page adds are found by the law tests through the table alone."""
-    script = "\n\n".join(code_blocks("docs/extending.md")) + """
+    script = (
+        "\n\n".join(code_blocks("docs/extending.md"))
+        + """
 import sys
 sys.path.insert(0, "tests")
 import test_laws
@@ -42,6 +44,7 @@ for name in ("sinh.default", "sinh_.default", "cosh.default", "addr.default"):
             test_laws.test_inclusion.hypothesis.inner_test(rule, dtype, rows, 1)
     test_laws.test_points_give_the_plain_result(rule)
 """
+    )
     result = run(script)
     assert result.returncode == 0, result.stderr
 

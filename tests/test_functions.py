@@ -1,4 +1,4 @@
-"""Unary functions judged by ball arithmetic: the range and the relaxation ``lambda x + mu +- delta`` hold at every point.
+"""Unary functions judged by ball arithmetic: the range and the relaxation ``lambda x + mu +- delta`` hold everywhere.
 
 The oracle evaluates each function with python-flint at 200 bits from its definition, not with our code.
 """
@@ -70,8 +70,20 @@ CASES = {
         -80,
         1e9,
     ),
-    "leaky_relu": (unary.leaky(0.1), lambda x: x if x > 0 else x * arb(0.1), [lambda x: F.leaky_relu(x, 0.1)], -1e9, 1e9),
-    "clamp": (unary.clamped(-0.7, 0.4), lambda x: min(max(x, arb(-0.7)), arb(0.4)), [lambda x: x.clamp(-0.7, 0.4)], -9, 9),
+    "leaky_relu": (
+        unary.leaky(0.1),
+        lambda x: x if x > 0 else x * arb(0.1),
+        [lambda x: F.leaky_relu(x, 0.1)],
+        -1e9,
+        1e9,
+    ),
+    "clamp": (
+        unary.clamped(-0.7, 0.4),
+        lambda x: min(max(x, arb(-0.7)), arb(0.4)),
+        [lambda x: x.clamp(-0.7, 0.4)],
+        -9,
+        9,
+    ),
     "softplus": (
         unary.softplus_function(1.0, 20.0),
         lambda x: x.exp().log1p() if x < 50 else x + (-x).exp().log1p(),

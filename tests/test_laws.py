@@ -91,7 +91,8 @@ def test_points_give_the_plain_result(rule: Rule) -> None:
     arguments = example(rule, operand, torch.float64)
     plain = tuple(argument.center.clone() if isinstance(argument, bf.Bounded) else argument for argument in arguments)
     plain = tuple(
-        [part.center for part in argument] if isinstance(argument, list) and isinstance(argument[0], bf.Bounded)
+        [part.center for part in argument]
+        if isinstance(argument, list) and isinstance(argument[0], bf.Bounded)
         else argument
         for argument in plain
     )
@@ -158,11 +159,7 @@ def test_every_rule_has_an_example_or_a_test_of_its_own() -> None:
     """Reflection: whoever adds a rule without an example has to name the test that covers it."""
     from test_operators import COVERED
 
-    missing = {
-        str(r.operator).removeprefix("aten.")
-        for r in RULES.values()
-        if r.example is None and r.writes is None
-    }
+    missing = {str(r.operator).removeprefix("aten.") for r in RULES.values() if r.example is None and r.writes is None}
     assert missing <= COVERED | UNTESTED_BY_EXAMPLE, missing - COVERED - UNTESTED_BY_EXAMPLE
 
 

@@ -41,7 +41,9 @@ def holds(case: Case, function, *operands) -> None:
     results = [result.detach(), *(operand.grad for operand in sets)]
     for draw in range(case.draws):
         for dtype in dict.fromkeys((case.dtype, torch.float64)):
-            members = [case.member(operand, draw).detach().to(dtype, copy=True).requires_grad_() for operand in operands]
+            members = [
+                case.member(operand, draw).detach().to(dtype, copy=True).requires_grad_() for operand in operands
+            ]
             value = function(*members)
             value.sum().backward()
             for bounded, plain in zip(results, [value.detach(), *(member.grad for member in members)], strict=True):

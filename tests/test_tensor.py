@@ -216,7 +216,13 @@ def test_unknown_operators_raise_with_their_name(x: bf.Bounded) -> None:
 
 
 def test_outside_the_domain(x: bf.Bounded) -> None:
-    for broken in (lambda: torch.log(x), lambda: torch.sqrt(x - 1), lambda: 1 / x, lambda: x / x, lambda: torch.rsqrt(x)):
+    for broken in (
+        lambda: torch.log(x),
+        lambda: torch.sqrt(x - 1),
+        lambda: 1 / x,
+        lambda: x / x,
+        lambda: torch.rsqrt(x),
+    ):
         with pytest.raises(bf.VoidBounds):
             broken()
     with pytest.raises(bf.VoidBounds):
@@ -224,7 +230,11 @@ def test_outside_the_domain(x: bf.Bounded) -> None:
 
 
 def test_mixed_dtypes_and_devices(x: bf.Bounded) -> None:
-    for mixed in (lambda: x + torch.ones(3, dtype=torch.float64), lambda: x * x.double(), lambda: x @ torch.ones(3, 1).double()):
+    for mixed in (
+        lambda: x + torch.ones(3, dtype=torch.float64),
+        lambda: x * x.double(),
+        lambda: x @ torch.ones(3, 1).double(),
+    ):
         with pytest.raises(bf.MixedTensors):
             mixed()
     assert (x + torch.tensor(1.0, dtype=torch.float64)).dtype is torch.float32  # 0-dimensional, as in PyTorch

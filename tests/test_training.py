@@ -75,9 +75,13 @@ class InEvaluation(nn.Module):
         return self.layer(x)
 
 
+def _hidden(activation: type) -> nn.Sequential:
+    return nn.Sequential(nn.Linear(4, 3), activation(), nn.Linear(3, 1))
+
+
 ACTIVATIONS = [nn.ReLU, nn.LeakyReLU, nn.Tanh, nn.Sigmoid, nn.Softplus, nn.SiLU, nn.GELU, nn.ELU]
 LAYERS = {
-    **{kind.__name__: (lambda kind=kind: nn.Sequential(nn.Linear(4, 3), kind(), nn.Linear(3, 1))) for kind in ACTIVATIONS},
+    **{kind.__name__: partial(_hidden, kind) for kind in ACTIVATIONS},
     "linear": lambda: nn.Linear(4, 1),
     "without bias": lambda: nn.Sequential(nn.Linear(4, 3, bias=False), nn.Tanh(), nn.Linear(3, 1, bias=False)),
     "residual": Residual,
@@ -94,7 +98,9 @@ LAYERS = {
     ),
     "avg pool": lambda: _image(nn.Conv2d(1, 2, 1), nn.AvgPool2d(2), nn.Flatten(), nn.Linear(2, 1)),
     "max pool": lambda: _image(nn.Conv2d(1, 2, 1), nn.MaxPool2d(2, 1, 1), nn.Flatten(), nn.Linear(18, 1)),
-    "adaptive pool": lambda: _image(nn.Conv2d(1, 2, 2, padding=1), nn.AdaptiveAvgPool2d(2), nn.Flatten(), nn.Linear(8, 1)),
+    "adaptive pool": lambda: _image(
+        nn.Conv2d(1, 2, 2, padding=1), nn.AdaptiveAvgPool2d(2), nn.Flatten(), nn.Linear(8, 1)
+    ),
     "max pool 1d": lambda: nn.Sequential(
         nn.Unflatten(1, (1, 4)), nn.Conv1d(1, 2, 1), nn.MaxPool1d(2), nn.AvgPool1d(2), nn.Flatten(), nn.Linear(2, 1)
     ),
@@ -259,7 +265,9 @@ def test_clipping_by_norm(domain: str, norm: float) -> None:
         bf.lift(certified, symbols)
         loop(certified, symbols.lift(x, y, torch.arange(10))[0], symbols)
     for poisoned in poisoned_inputs(x, y, 0.002, 20, 0):
-        for inside, plain in zip(certified.parameters(), loop(copy.deepcopy(model), poisoned).parameters(), strict=True):
+        for inside, plain in zip(
+            certified.parameters(), loop(copy.deepcopy(model), poisoned).parameters(), strict=True
+        ):
             assert bool(inside.contains(plain.detach()).all())
 
 

@@ -17,7 +17,7 @@ def small_set(shape: tuple = (2, 3), radius: float = 0.1) -> bf.Bounded:
     return bf.ball(torch.arange(float(torch.Size(shape).numel())).view(shape), radius)
 
 
-# --- aliases ----------------------------------------------------------------------------------------------------------
+# --- aliases --------------------------------------------------------------------------------------------------------
 
 
 def test_in_place_on_a_view_makes_the_base_stale() -> None:
@@ -92,7 +92,7 @@ def test_plain_optimizer_state_does_not_swallow_a_set() -> None:
         optimizer.step()
 
 
-# --- gradients --------------------------------------------------------------------------------------------------------
+# --- gradients ------------------------------------------------------------------------------------------------------
 
 
 def test_plain_then_bounded_backward_into_one_leaf() -> None:
@@ -177,7 +177,7 @@ def test_nan_never_decides_a_gate() -> None:
     assert grad.lower.tolist() == [0, 1] and grad.upper.tolist() == [1, 1]
 
 
-# --- identity of sets ---------------------------------------------------------------------------------------------------
+# --- identity of sets -----------------------------------------------------------------------------------------------
 
 
 def test_two_balls_that_share_storage_are_not_a_square() -> None:
@@ -260,7 +260,7 @@ def test_a_reduction_keeps_correlated_scalars_apart() -> None:
         assert bool((module[0] + module[1]).contains(torch.tensor([2.0], dtype=torch.float64)).all())
 
 
-# --- precision ------------------------------------------------------------------------------------------------------------
+# --- precision ------------------------------------------------------------------------------------------------------
 
 
 def test_double_and_float_convert_the_inner_tensors() -> None:
@@ -284,7 +284,9 @@ def test_soft_labels_do_not_make_the_loss_monotone() -> None:
     loss = F.binary_cross_entropy_with_logits(z, y)
     inner = F.binary_cross_entropy_with_logits(torch.logit(y), y)
     assert float(loss.lower) <= float(inner) < float(loss.lower) + 1e-8
-    bounded = F.binary_cross_entropy_with_logits(torch.tensor([0.5]), bf.interval(torch.tensor([0.0]), torch.tensor([1.0])))
+    bounded = F.binary_cross_entropy_with_logits(
+        torch.tensor([0.5]), bf.interval(torch.tensor([0.0]), torch.tensor([1.0]))
+    )
     for label in (0.0, 0.5, 1.0):
         assert bool(bounded.contains(F.binary_cross_entropy_with_logits(torch.tensor([0.5]), torch.tensor([label]))))
 

@@ -291,7 +291,14 @@ def _reciprocal_ball(b: Any, like: Bounded) -> Any:
     return Bounded(rounding.outward_sum(ends, ends.abs(), 2))
 
 
-@rule(aten.addcmul.default, example=lambda t: (t(2, 3), t(2, 3), t(3), ))
+@rule(
+    aten.addcmul.default,
+    example=lambda t: (
+        t(2, 3),
+        t(2, 3),
+        t(3),
+    ),
+)
 def addcmul(x: Any, a: Any, b: Any, *, value: float = 1) -> Bounded:
     """``x + value a b``; a sum of squares and something nonnegative stays nonnegative."""
     result = combination("addcmul", [(x, 1.0), (mul(a, b), float(value))], terms=5)
@@ -360,8 +367,19 @@ def convolution(x: Any, weight: Any, bias: Any, stride: Any, padding: Any, dilat
 
 @rule(
     aten.convolution_backward.default,
-    example=lambda t: (t(2, 4, 2, 2), t(2, 2, 4, 4), t(4, 1, 3, 3), [4], [2, 1], [1, 0], [1, 1], False, [0, 0], 2,
-                       [True, True, True]),
+    example=lambda t: (
+        t(2, 4, 2, 2),
+        t(2, 2, 4, 4),
+        t(4, 1, 3, 3),
+        [4],
+        [2, 1],
+        [1, 0],
+        [1, 1],
+        False,
+        [0, 0],
+        2,
+        [True, True, True],
+    ),
 )
 def convolution_backward(grad: Any, x: Any, weight: Any, bias_sizes: Any, *options: Any) -> tuple:
     *geometry, wanted = options
@@ -390,5 +408,3 @@ def convolution_backward(grad: Any, x: Any, weight: Any, bias_sizes: Any, *optio
 def _like(x: Any, other: Tensor) -> Tensor:
     """A stand-in of the right shape: the gradient with respect to an operand does not read it."""
     return torch.empty(x.shape, dtype=other.dtype, device=other.device)
-
-

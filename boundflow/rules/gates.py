@@ -91,7 +91,7 @@ def isnan(x: Bounded) -> Tensor:
     return torch.zeros(x.shape, dtype=torch.bool, device=x.device)
 
 
-# --- logic: and, or are monotone; not swaps the ends ------------------------------------------------------------------
+# --- logic: and, or are monotone; not swaps the ends ----------------------------------------------------------------
 
 
 def _truth(x: Any) -> Tensor:
@@ -125,7 +125,7 @@ def any_(x: Bounded, dim: int | None = None, keepdim: bool = False) -> Bounded:
     return Bounded(reduced, None, x._symbols)
 
 
-# --- where ------------------------------------------------------------------------------------------------------------
+# --- where ----------------------------------------------------------------------------------------------------------
 
 
 @rule(
@@ -194,7 +194,7 @@ def masked_fill(x: Any, mask: Any, fill: Any) -> Bounded:
     return where(mask, constant(fill, x.dtype, x.device), x)
 
 
-# --- gates in backward passes -----------------------------------------------------------------------------------------
+# --- gates in backward passes ---------------------------------------------------------------------------------------
 
 
 def gated(grad: Any, condition: Bounded) -> Bounded:

@@ -216,7 +216,7 @@ def log_softmax_backward(grad: Any, log_p: Bounded, dim: int, dtype: Any) -> Bou
     return sub(grad, mul(apply(EXP, log_p), total))
 
 
-# --- normalisation ----------------------------------------------------------------------------------------------------
+# --- normalisation --------------------------------------------------------------------------------------------------
 
 
 def charged(x: Bounded, amount: Tensor) -> Bounded:
@@ -355,14 +355,14 @@ class RoundedAffine(torch.autograd.Function):
         return result, None, None
 
 
-# --- dropout ------------------------------------------------------------------------------------------------------------
+# --- dropout --------------------------------------------------------------------------------------------------------
 
 
 def _dropped(function: Callable[..., Tensor]) -> None:
     """A fixed mask, drawn as plain PyTorch draws it, so that the same seed gives the same mask."""
 
     @replaces(function)
-    def drop(x: Bounded, p: float = 0.5, training: bool = True, inplace: bool = False) -> Bounded:
+    def drop(x: Bounded, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:
         if not training or p == 0:
             return x
         if inplace:
@@ -380,7 +380,7 @@ for _function in (
     _dropped(_function)
 
 
-# --- norms ----------------------------------------------------------------------------------------------------------------
+# --- norms ----------------------------------------------------------------------------------------------------------
 
 
 @rule(aten.linalg_vector_norm.default, example=lambda t: (t(3, 4), 2, [1]))
@@ -407,5 +407,3 @@ def vector_norm(x: Bounded, order: float = 2, dims: Any = None, keepdim: bool = 
 def _nonnegative(x: Bounded) -> Bounded:
     """A sum of squares is nonnegative whatever rounding did to its lower bound."""
     return Bounded(x._bounds.clamp_min(0.0), x._form, x._symbols)
-
-

@@ -36,7 +36,7 @@ from ..bounded import (
 from ..errors import MixedTensors, PlainTarget, UnsupportedOperator
 from ..symbols import NO_ROWS
 
-# --- structural: the same selection of elements from center, radius, bounds and every row -------------------------
+# --- structural: the same selection of elements from center, radius, bounds and every row ---------------------------
 
 
 def map_form(form: Form | None, f: Callable[[Tensor, int], Tensor]) -> Form | None:
@@ -149,8 +149,12 @@ def positional(*operators: Any, example: Callable[..., tuple]) -> None:
             numbers = torch.arange(x.numel(), device=x.device).view(x.shape)
             picked = _operator(numbers, *args, **kwargs)
             if isinstance(picked, list | tuple):
-                return [selected(x, lambda tensor, lead, p=p: gathered(tensor, lead, p)) for p in picked]
-            return selected(x, lambda tensor, lead: gathered(tensor, lead, picked))
+                return [_picked(x, part) for part in picked]
+            return _picked(x, picked)
+
+
+def _picked(x: Bounded, positions: Tensor) -> Bounded:
+    return selected(x, lambda tensor, lead: gathered(tensor, lead, positions))
 
 
 def gathered(tensor: Tensor, lead: int, positions: Tensor) -> Tensor:
@@ -558,7 +562,6 @@ def lerp(x: Any, end: Any, weight: float) -> Bounded:
 # --- constants and conversions --------------------------------------------------------------------------------------
 
 
-
 def _filled(x: Bounded, shape: Any, fill: float, dtype: Any = None, device: Any = None, **options: Any) -> Bounded:
     """A set of one tensor: what optimizers keep their state in."""
     dtype = dtype or (x.dtype if x.dtype is not torch.bool else None)
@@ -638,5 +641,3 @@ def to_copy(x: Bounded, *, dtype: Any = None, device: Any = None, **options: Any
         radius = rounding.up(convert(rounding.up(x.form.radius + charge), 0)) + rounding.tiny(1, dtype)
         form = Form(convert(x.form.center, 0), convert(x.form.generators, 1), radius, x.form.rows)
     return concretised("to", bounds, form, x._symbols)
-
-

@@ -31,9 +31,7 @@ def maximum(a: Any, b: Any) -> Bounded:
     same_kind(a, b)
     like = a if isinstance(a, Bounded) else b
     dims = max(a.dim(), b.dim())
-    first, second = (
-        as_tensor(x, like).unsqueeze(0) if plain(x) else broadcast(x._bounds, dims) for x in (a, b)
-    )
+    first, second = (as_tensor(x, like).unsqueeze(0) if plain(x) else broadcast(x._bounds, dims) for x in (a, b))
     bounds = torch.maximum(first, second)
     bounds = bounds.expand(2, *bounds.shape[1:])
     form = None
@@ -86,10 +84,10 @@ def _numbers_last(x: Tensor) -> Tensor:
     return torch.arange(x.shape[-1], device=x.device)
 
 
-# --- amax, amin, argmax -----------------------------------------------------------------------------------------------
+# --- amax, amin, argmax ---------------------------------------------------------------------------------------------
 
 
-def _last(x: Bounded, dims: Any) -> tuple[Bounded, list[int]]:
+def _last(x: Bounded, dims: Any) -> tuple[Tensor, list[int]]:
     """``x`` with the reduced axes merged into its last one."""
     axes = list(range(x.dim())) if dims in (None, ()) or dims == [] else [dims] if isinstance(dims, int) else list(dims)
     axes = [dim % max(x.dim(), 1) for dim in axes]
@@ -135,6 +133,7 @@ def max_min(*args: Any, **kwargs: Any) -> Any:
 @rule(aten.argmax.default, example=None)
 def argmax(x: Bounded, dim: int | None = None, keepdim: bool = False) -> Tensor:
     """The index of the maximum, if it is the same for every tensor in the set."""
+
     def moved(tensor: Tensor, lead: int) -> Tensor:
         return tensor.flatten(lead) if dim is None else tensor.movedim(lead + dim % x.dim(), -1)
 
@@ -145,7 +144,7 @@ def argmax(x: Bounded, dim: int | None = None, keepdim: bool = False) -> Tensor:
     return index.unsqueeze(dim) if keepdim and dim is not None else index
 
 
-# --- max pooling --------------------------------------------------------------------------------------------------------
+# --- max pooling ----------------------------------------------------------------------------------------------------
 
 
 def _windows(x: Tensor, kernel: Any, stride: Any, padding: Any, dilation: Any, ceil_mode: bool) -> tuple:
@@ -182,7 +181,9 @@ def _unrolled(x: Bounded, options: Sequence[Any]) -> tuple[Bounded, Tensor, Tens
     aten.max_pool2d_with_indices.default,
     example=None,
 )
-def max_pool2d(x: Bounded, kernel: Any, stride: Any = (), padding: Any = 0, dilation: Any = 1, ceil: bool = False) -> Any:
+def max_pool2d(
+    x: Bounded, kernel: Any, stride: Any = (), padding: Any = 0, dilation: Any = 1, ceil: bool = False
+) -> Any:
     windows, positions, _ = _unrolled(x, (kernel, list(stride) if stride else None, padding, dilation, ceil))
     result = largest(windows)
     index = windows.form.center.argmax(-1)
@@ -210,5 +211,3 @@ def _among_real(windows: Bounded, real: Tensor) -> Bounded:
     outside = torch.finfo(low.dtype).min
     padded = Bounded(torch.stack((low, high)).where(real, outside), None, windows._symbols)
     return Bounded(winners(padded)._bounds & real, None, windows._symbols)
-
-

@@ -11,8 +11,8 @@ so a computed critical point p (where f'(p) = lambda) is a candidate, not a boun
 Concave pieces likewise. With slope 0 the result is the exact range: at the ends and at the turning points; this is
 the interval rule, and what the affine rule falls back to where it would be wider.
 
-Rounding: PyTorch's f is off by a few units of ``moduli(|x|, |f(x)|)``, the sum of the moduli of the terms of the formula
-it really uses (monotone in |x| and |f(x)|, and taken at their largest). A new function is one row of the table at the end.
+Rounding: PyTorch's f is off by a few units of ``moduli(|x|, |f(x)|)``, the sum of the moduli of the terms of the
+formula it really uses (monotone in |x| and |f(x)|, and taken at their largest). A new function is one row of a table.
 """
 
 from __future__ import annotations
@@ -191,7 +191,14 @@ def _tanh_critical(slope: Tensor, piece: int) -> Tensor:
 
 
 SIGMOID = Function(
-    "sigmoid", torch.sigmoid, _sigmoid_derivative, (0.0,), (1, -1), critical=_sigmoid_critical, smallest=0.0, largest=1.0
+    "sigmoid",
+    torch.sigmoid,
+    _sigmoid_derivative,
+    (0.0,),
+    (1, -1),
+    critical=_sigmoid_critical,
+    smallest=0.0,
+    largest=1.0,
 )
 TANH = Function(
     "tanh",

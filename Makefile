@@ -1,0 +1,36 @@
+# One virtual environment, made once and again when pyproject.toml or constraints.txt change.
+PYTHON ?= python3
+INSTALLED := .venv/.installed
+
+.PHONY: demo test lint format mutants bench clean
+
+demo: $(INSTALLED)  ## train and certify Two-Moons, draw its decision barriers
+	.venv/bin/fullcert train --dataset two-moons --epsilon 0.001 --domain zonotope --out runs/demo
+
+test: lint
+	OMP_NUM_THREADS=1 .venv/bin/python -m pytest -n 2
+
+lint: $(INSTALLED)
+	.venv/bin/ruff check .
+	.venv/bin/ruff format --check .
+	.venv/bin/mypy
+	.venv/bin/lint-imports --no-logo
+
+format: $(INSTALLED)
+	.venv/bin/ruff check --fix .
+	.venv/bin/ruff format .
+
+mutants: $(INSTALLED)  ## plant bugs, one at a time, and show that the tests catch each
+	.venv/bin/python tests/mutants.py
+
+bench: $(INSTALLED)
+	.venv/bin/python benchmarks/step_speed.py
+
+clean:
+	rm -rf runs/demo build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
+	find . -path ./.venv -prune -o -type d -name __pycache__ -exec rm -rf {} +
+
+$(INSTALLED): pyproject.toml constraints.txt
+	test -x .venv/bin/python || $(PYTHON) -m venv .venv
+	.venv/bin/python -m pip install -c constraints.txt -e ".[test]"
+	touch $@

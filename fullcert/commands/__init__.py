@@ -1,0 +1,36 @@
+"""The commands, one file each. Torch and matplotlib are imported when a command runs, so that help is instant."""
+
+from importlib.metadata import version
+from typing import Annotated
+
+import typer
+
+from fullcert.commands.train import train
+from fullcert.mistakes import Mistake
+
+application = typer.Typer(
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+application.command(epilog="Example: fullcert train --dataset two-moons --epsilon 0.001 --out runs/moons")(train)
+
+
+@application.callback(invoke_without_command=True, epilog="Example: fullcert train --help")
+def fullcert(
+    context: typer.Context,
+    show_version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False,
+) -> None:
+    """Train on every dataset an attacker could have left behind, and certify what none of them can change."""
+    if show_version:
+        typer.echo(version("boundflow"))
+    elif context.invoked_subcommand is None:
+        typer.echo(context.get_help())
+
+
+def run(arguments: list[str]) -> int:
+    """Run one command; wrong usage is a mistake like any other."""
+    try:
+        return application(arguments, prog_name="fullcert", standalone_mode=False) or 0
+    except typer.TyperException as usage:
+        raise Mistake(usage.format_message()) from None

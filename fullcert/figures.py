@@ -1,0 +1,98 @@
+"""The decision barriers of a two-dimensional task, as a picture.
+
+Every point of the plane is certified for one class, certified for the other, or undecided: there the bounds of
+the logit straddle zero, and some poisoned model or moved input may answer either way.
+"""
+
+import io
+from typing import Any
+
+import torch
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.patches import Patch
+from torch import Tensor, nn
+
+from fullcert.evaluation import least_leads
+from fullcert.options import Options
+from fullcert.training import Certified, Recipe
+
+# Blue and orange of Okabe and Ito, told apart by colour-blind readers; markers differ in shape too.
+DEEP = ("#0072B2", "#C05A00")
+PALE = ("#B8DCF0", "#FBD9A5")
+UNDECIDED = "#F4F4F4"
+MARKERS = ("o", "^")
+
+
+def barriers(recipe: Recipe, plain: nn.Module, certified: Certified, points: int = 90) -> bytes:
+    """A PNG of the certified regions of both classes, the undecided band and the training samples."""
+    inputs, labels = recipe.train
+    across, down, grid = plane(inputs, points)
+    leads = least_leads(recipe, certified, grid).reshape(points, points, 2).cpu()
+    with torch.no_grad():
+        boundary = preference(plain(grid)).reshape(points, points).cpu()
+
+    figure = Figure(figsize=(7.2, 5.6), dpi=150, layout="constrained")
+    axes = figure.add_subplot()
+    axes.set_facecolor(UNDECIDED)
+    for label, lead in enumerate(leads.unbind(dim=-1)):
+        if lead.max() > 0:
+            axes.contourf(across, down, lead, levels=[0, torch.inf], colors=[PALE[label]])
+        zero_line(axes, across, down, lead, colors=DEEP[label])
+        chosen = inputs[labels == label].cpu()
+        style: dict[str, Any] = {"c": DEEP[label], "marker": MARKERS[label]}
+        axes.scatter(chosen[:, 0], chosen[:, 1], s=11, linewidths=0, alpha=0.75, zorder=3, **style)
+    zero_line(axes, across, down, boundary, colors="#333333", linestyles="dashed")
+    axes.set(xlabel="first feature", ylabel="second feature", aspect="equal")
+    axes.set_title(title(recipe.options), loc="left", fontsize=11)
+    figure.legend(handles=legend(), loc="outside lower center", ncols=3, frameon=False, fontsize=9)
+    return png(figure)
+
+
+def zero_line(axes: Axes, across: Tensor, down: Tensor, values: Tensor, **style: Any) -> None:
+    """Where the values are zero, if they are anywhere; matplotlib warns if they are not."""
+    if values.min() < 0 < values.max():
+        axes.contour(across, down, values, levels=[0], linewidths=1.2, **style)
+
+
+def plane(inputs: Tensor, points: int) -> tuple[Tensor, Tensor, Tensor]:
+    """The two axes around the samples, and the grid of points they span."""
+    low, high = inputs.amin(dim=0), inputs.amax(dim=0)
+    edge = 0.15 * (high - low).amax()
+    across, down = (torch.linspace(*ends, points).to(inputs) for ends in zip(low - edge, high + edge, strict=True))
+    rows, columns = torch.meshgrid(down, across, indexing="ij")
+    return across.cpu(), down.cpu(), torch.stack([columns.flatten(), rows.flatten()], dim=1)
+
+
+def preference(logits: Tensor) -> Tensor:
+    """By how much a plain model prefers class 1."""
+    return logits[:, 0] if logits.shape[1] == 1 else logits[:, 1] - logits[:, 0]
+
+
+def title(options: Options) -> str:
+    """What the picture is of."""
+    return (
+        f"{options.dataset}, {options.domain}: features move by {options.epsilon:g} in training "
+        f"and {options.test_epsilon:g} at test"
+    )
+
+
+def legend() -> list[Patch | Line2D]:
+    regions: list[Patch | Line2D] = [
+        Patch(facecolor=PALE[label], edgecolor=DEEP[label], label=f"certified class {label}") for label in (0, 1)
+    ]
+    samples = [
+        Line2D([], [], ls="", marker=MARKERS[label], color=DEEP[label], label=f"training class {label}")
+        for label in (0, 1)
+    ]
+    undecided = Patch(facecolor=UNDECIDED, edgecolor="#999999", label="undecided")
+    plain = Line2D([], [], color="#333333", linestyle="dashed", label="plain PyTorch model")
+    return [regions[0], samples[0], regions[1], samples[1], undecided, plain]
+
+
+def png(figure: Figure) -> bytes:
+    buffer = io.BytesIO()
+    FigureCanvasAgg(figure).print_png(buffer)
+    return buffer.getvalue()

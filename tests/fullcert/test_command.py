@@ -1,0 +1,187 @@
+"""The command: fast help, one plain sentence for a mistake, and the files of a run."""
+
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from fullcert.command import main
+
+QUICK = ("--epochs", "2", "--batch-size", "0", "--hidden", "3", "--order", "2")
+KEYS = {
+    "nominal_accuracy",
+    "certified_accuracy",
+    "certified_robustness",
+    "steps",
+    "seconds",
+    "epsilon",
+    "test_epsilon",
+    "domain",
+    "dataset",
+    "seed",
+}
+
+
+class Result(NamedTuple):
+    code: int
+    out: str
+    err: str
+
+
+Command = Callable[..., Result]
+
+
+@pytest.fixture
+def fullcert(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Command:
+    """The command, run in this process."""
+
+    def run(*arguments: object) -> Result:
+        monkeypatch.setattr(sys, "argv", ["fullcert", *map(str, arguments)])
+        with pytest.raises(SystemExit) as exit:
+            main()
+        return Result(int(exit.value.code or 0), *capsys.readouterr())
+
+    return run
+
+
+def python(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, *arguments], capture_output=True, text=True)
+
+
+# --- start-up -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("arguments", [("--help",), ("train", "--help"), ()])
+def test_help_imports_nothing_heavy(arguments: tuple[str, ...]) -> None:
+    result = python("-X", "importtime", "-m", "fullcert", *arguments)
+    imported = {line.rpartition("|")[2].strip() for line in result.stderr.splitlines()}
+    assert result.returncode == 0 and "fullcert.commands" in imported
+    assert imported.isdisjoint({"torch", "numpy", "boundflow", "matplotlib"})
+
+
+def test_help_takes_less_than_half_a_second() -> None:
+    def seconds() -> float:
+        started = time.perf_counter()
+        python("-m", "fullcert", "train", "--help")
+        return time.perf_counter() - started
+
+    assert min(seconds() for _ in range(5)) < 0.5
+
+
+def test_help_ends_with_an_example(fullcert: Command) -> None:
+    assert "Example: fullcert train" in fullcert("train", "--help").out.strip().splitlines()[-1]
+    assert "Example: fullcert" in fullcert().out.strip().splitlines()[-1]
+
+
+def test_version(fullcert: Command) -> None:
+    assert fullcert("--version").out.strip() == "0.1.0"
+
+
+@pytest.mark.parametrize("missing", ["typer", "rich", "matplotlib"])
+def test_a_missing_extra_is_one_sentence(missing: str) -> None:
+    hide = f"import sys; sys.modules[{missing!r}] = None; sys.argv = ['fullcert', 'train']"
+    result = python("-c", f"{hide}; from fullcert.command import main; main()")
+    assert result.returncode == 2 and result.stdout == ""
+    assert len(result.stderr.splitlines()) == 1 and "pip install 'boundflow[command]'" in result.stderr
+
+
+# --- mistakes -------------------------------------------------------------------------------------------------
+
+MISTAKES = [
+    (("--dataset", "three-moons"), "three-moons"),
+    (("--epsilon", "-1"), "--epsilon"),
+    (("--epsilon", "nan"), "--epsilon"),
+    (("--epsilon", "much"), "--epsilon"),
+    (("--test-epsilon", "inf"), "--test-epsilon"),
+    (("--epsilon", "1e200", "--dtype", "float32"), "--epsilon"),
+    (("--hidden", "16;16"), "--hidden"),
+    (("--domain", "octagon"), "octagon"),
+    (("--model", "transformer"), "transformer"),
+    (("--activation", "swish"), "swish"),
+    (("--loss", "absolute"), "absolute"),
+    (("--optimizer", "lbfgs"), "lbfgs"),
+    (("--epochs", "0"), "--epochs"),
+    (("--device", "quantum"), "quantum"),
+    (("--device", "meta"), "meta"),
+    (("--dtype", "int8"), "int8"),
+    (("--json", "/nowhere/metrics.json"), "/nowhere"),
+    (("--json", "/"), "cannot write"),
+    (("--colour", "blue"), "--colour"),
+    (("--epsilon",), "--epsilon"),
+    (("extra",), "extra"),
+]
+
+
+@pytest.mark.parametrize(("arguments", "word"), MISTAKES)
+def test_a_mistake_is_one_sentence_and_writes_nothing(
+    fullcert: Command, tmp_path: Path, arguments: tuple[str, ...], word: str
+) -> None:
+    result = fullcert("train", "--out", tmp_path / "run", *QUICK, *arguments)
+    assert result.code == 2 and result.out == ""
+    assert len(result.err.splitlines()) == 1 and word in result.err
+    assert not (tmp_path / "run").exists()
+
+
+def test_an_unwritable_folder_is_a_mistake(fullcert: Command, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("here before")
+    result = fullcert("train", "--out", tmp_path / "file" / "run", *QUICK)
+    assert result.code == 2 and len(result.err.splitlines()) == 1 and result.out == ""
+
+
+def test_an_unknown_command_is_a_mistake(fullcert: Command) -> None:
+    result = fullcert("fly")
+    assert result.code == 2 and len(result.err.splitlines()) == 1 and "fly" in result.err
+
+
+# --- runs -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("domain", ["interval", "zonotope"])
+def test_a_run_writes_its_folder_and_shows_a_table(fullcert: Command, tmp_path: Path, domain: str) -> None:
+    result = fullcert("train", "--out", tmp_path / "run", "--domain", domain, "--test-epsilon", "0.01", *QUICK)
+    assert result.code == 0 and "certified accuracy" in result.out and "barriers.png" in result.out
+    assert {path.name for path in (tmp_path / "run").iterdir()} == {"metrics.json", "options.json", "barriers.png"}
+    metrics = json.loads((tmp_path / "run" / "metrics.json").read_text())
+    options = json.loads((tmp_path / "run" / "options.json").read_text())
+    assert metrics.keys() >= KEYS and "void_at_step" not in metrics
+    assert metrics["certified_accuracy"] <= metrics["certified_robustness"] <= 1
+    assert metrics["certified_accuracy"] <= metrics["nominal_accuracy"]
+    assert metrics["steps"] == 2 and metrics["domain"] == options["domain"] == domain
+    assert options["epsilon"] == 0.001 and options["test_epsilon"] == metrics["test_epsilon"] == 0.01
+    assert (tmp_path / "run" / "barriers.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_json_on_standard_output_is_alone_there(fullcert: Command) -> None:
+    result = fullcert("train", "--json", "-", *QUICK)
+    assert json.loads(result.out).keys() >= KEYS and "certified accuracy" in result.err
+
+
+def test_quiet_prints_nothing(fullcert: Command, tmp_path: Path) -> None:
+    result = fullcert("train", "--quiet", "--json", tmp_path / "metrics.json", *QUICK)
+    assert result == (0, "", "")
+    assert json.loads((tmp_path / "metrics.json").read_text())["seed"] == 0
+
+
+def test_a_run_can_be_repeated(fullcert: Command) -> None:
+    def metrics() -> dict[str, object]:
+        result = fullcert("train", "--json", "-", "--quiet", *QUICK, "--batch-size", "400")
+        return {**json.loads(result.out), "seconds": None}
+
+    assert metrics() == metrics()
+
+
+def test_void_bounds_certify_nothing_and_say_when(fullcert: Command, tmp_path: Path) -> None:
+    result = fullcert(
+        *("train", "--domain", "interval", "--epsilon", "1", "--lr", "1e9", "--activation", "relu", "--hidden", "3"),
+        *("--epochs", "6", "--out", tmp_path / "run"),
+    )
+    metrics = json.loads((tmp_path / "run" / "metrics.json").read_text())
+    assert result.code == 0 and 1 <= metrics["void_at_step"] <= metrics["steps"] == 60
+    assert metrics["certified_accuracy"] == metrics["certified_robustness"] == 0
+    assert f"void at step {metrics['void_at_step']}" in " ".join(result.out.split())
+    assert (tmp_path / "run" / "barriers.png").exists()

@@ -1,0 +1,114 @@
+"""Plant bugs in the rules, one at a time, and show that the tests catch every one of them.
+
+Run with `make mutants`. Each bug is a text replacement in a copy of the package; the tests run against the copy until
+the first failure. Prints one line per bug and the count; exits 1 if any bug survives.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+TESTS = ["laws", "functions", "traps", "operators", "tensor", "tightness", "training", "random_runs"]
+
+# fmt: off
+# file, right, wrong, what is wrong
+MUTANTS = [
+    ("rounding.py", "amount = (2 * n + 8) * unit(dtype)", "amount = 0.0 * unit(dtype)", "no allowance for sums"),
+    ("rounding.py", "moved = torch.addcmul(bounds, _signs", "moved = torch.addcmul(bounds, -_signs", "bounds widened inwards"),
+    ("rounding.py", "return torch.nextafter(bounds, _infinities", "return torch.nextafter(bounds, -_infinities", "one step inwards"),
+    ("rounding.py", "up(torch.maximum(upper - center, center - lower))\n\n\ndef deviation", "up(upper - lower) * 0.49\n\n\ndef deviation", "radius of a ball too small"),
+    ("rounding.py", 'if torch.get_float32_matmul_precision() != "highest":', "if False:", "reduced precision not refused"),
+    ("bounded.py", "reach = rounding.up(symbols.support(form.generators) + form.radius)", "reach = rounding.up(symbols.support(form.generators))", "radius missed when bounds are read off a form"),
+    ("bounded.py", "total * (1 + rounding.gamma(len(self.rows), total.dtype)) + self.radius", "total * 0.5 + self.radius", "reach of a form too small"),
+    ("bounded.py", "target._recorded = target._version + 1", "target._recorded = target._version + 2", "wrong version after an in-place operator"),
+    ("bounded.py", "if self._version != self._recorded:\n            raise StaleAlias", "if False:\n            raise StaleAlias", "aliases not noticed"),
+    ("bounded.py", "if not isinstance(target, Bounded):", "if False:", "plain targets not refused"),
+    ("bounded.py", "if least.item() >= 0 and most.item() < math.inf:", "if True:", "void and crossed bounds not noticed"),
+    ("symbols.py", 'total = torch.linalg.vector_norm(generators, ord=1, dim=0)\n        return', 'total = generators.sum(0)\n        return', "absolute value dropped in the support"),
+    ("symbols.py", "boxed = rounding.up(radius + self.support(stacked[dropped]))", "boxed = rounding.up(self.support(stacked[dropped]))", "radius dropped in a reduction"),
+    ("symbols.py", "boxed = rounding.up(radius + self.support(stacked[dropped]))", "boxed = rounding.up(radius)", "dropped rows lost in a reduction"),
+    ("symbols.py", "generators = torch.cat((stacked[kept], boxed.diag()))", "generators = torch.cat((stacked[kept], boxed.diag().flip(0)))[:, :]; generators[len(kept):] = boxed.diag().roll(1, 1)", "fresh rows on the wrong scalars"),
+    ("symbols.py", "numbers = np.concatenate((rows.numbers[kept.cpu().numpy()], self.fresh(scalars).numbers))", "numbers = np.concatenate((rows.numbers[kept.cpu().numpy()], np.sort(rows.numbers)[:0], self.fresh(1).numbers.repeat(scalars)))", "scalars share a fresh symbol"),
+    ("symbols.py", "out[where if isinstance(where, slice) else where.to(out.device)] = generators", "out[: len(generators)] = generators", "rows matched by position"),
+    ("symbols.py", "new = form.radius.flatten().diag()", "new = 0.5 * form.radius.flatten().diag()", "promotion halves the radius"),
+    ("rules/linear.py", "return bounds if coefficient >= 0 else bounds.flip(0)", "return bounds", "ends not swapped for a negative coefficient"),
+    ("rules/linear.py", "radius = torch.add(radius, x.form.radius, alpha=abs(a))", "radius = torch.add(radius, x.form.radius, alpha=a)", "absolute value dropped in a combination"),
+    ("rules/linear.py", "generators.add_(placed, alpha=a)", "generators.add_(placed)", "coefficient missed on the rows"),
+    ("rules/linear.py", "return Bounded(-x._bounds.flip(0), form, x._symbols, x._exact)", "return Bounded(-x._bounds, form, x._symbols, x._exact)", "neg does not swap the ends"),
+    ("rules/linear.py", "radius = f(x.form.radius + rounding.gamma(terms, x.dtype) * x.form.modulus, 0)", "radius = f(x.form.radius, 0)", "rounding of sums missed in the form"),
+    ("rules/linear.py", "return parameter is self.parameter and self.versions == (self.rest._version, parameter._version)", "return True", "a stale sum is used for weight decay"),
+    ("rules/linear.py", "bounds = rounding.outward(convert(x._bounds, 1))", "bounds = convert(x._bounds, 1)", "conversion to float32 not rounded outwards"),
+    ("rules/bilinear.py", "radius = radius + f(spread_a, spread_b) + f(first.radius, second.center.abs())", "radius = radius + f(first.radius, second.center.abs())", "second-order term missed"),
+    ("rules/bilinear.py", "radius = radius + f(spread_a, spread_b) + f(first.radius, second.center.abs())", "radius = radius + f(spread_a, spread_b) + f(first.radius, second.center)", "absolute value dropped in a product"),
+    ("rules/bilinear.py", "radius = f(center_a.abs() + radius_a, inner).add_(f(radius_a, modulus_b))", "radius = f(center_a.abs(), inner).add_(f(radius_a, modulus_b))", "product of the radii missed"),
+    ("rules/bilinear.py", "radius = torch.add(radius + spread, middle.abs() + spread", "radius = torch.add(radius, middle.abs() + spread", "radius of the bias missed"),
+    ("rules/bilinear.py", "return hull(f(broadcast(a._bounds, dims).unsqueeze(1), broadcast(b._bounds, dims).unsqueeze(0)), (0, 1))", "return f(broadcast(a._bounds, dims), broadcast(b._bounds, dims))", "two corners instead of four"),
+    ("rules/bilinear.py", "if a is b:\n        return square(a)", "if getattr(a, 'shape', None) == getattr(b, 'shape', 0) and isinstance(a, Bounded) and isinstance(b, Bounded):\n        return square(a)", "any two sets of one shape are a square"),
+    ("rules/bilinear.py", "smallest = torch.where(straddles, 0.0, smallest)", "smallest = torch.where(straddles, smallest, smallest)", "square misses its minimum"),
+    ("rules/unary.py", "most = torch.maximum(most, offset + missed)", "most = torch.maximum(most, offset - missed)", "sign of the slack"),
+    ("rules/unary.py", "if sign > 0:\n            least", "if sign < 0:\n            least", "convex and concave mixed up"),
+    ("rules/unary.py", "moduli=lambda x, y: x,\n", "moduli=lambda x, y: y,\n", "gelu cancels"),
+    ("rules/unary.py", "extra=math.exp(-threshold) / beta,", "extra=0.0,", "softplus above its threshold"),
+    ("rules/unary.py", "radius = slope.abs() * (form.radius + charge * form.modulus) + delta + charge * mu.abs()", "radius = slope.abs() * (form.radius + charge * form.modulus) + 0.5 * delta", "half of the relaxation error"),
+    ("rules/unary.py", "y = y.flip(0)\n", "pass\n", "decreasing functions keep their ends"),
+    ("rules/gates.py", "return _condition(xl > yu, xu <= yl, x, y)", "return _condition(xl > yl, xu <= yl, x, y)", "a gate decided too early"),
+    ("rules/gates.py", "doubt * modulus)", "doubt * spread)", "an undecided gate misses the center"),
+    ("rules/gates.py", "return Bounded(~x._bounds.flip(0), None, x._symbols)", "return Bounded(~x._bounds, None, x._symbols)", "not does not swap the ends"),
+    ("rules/selections.py", "torch.stack((low > others, high >= low.amax(-1, keepdim=True)))", "torch.stack((low > others, high > high.mean(-1, keepdim=True)))", "possible maxima missed"),
+    ("rules/selections.py", "radius = rounding.up(form.radius + 0.5 * excess + charge)", "radius = rounding.up(form.radius + charge)", "others may exceed the chosen entry"),
+    ("rules/layers.py", "return others_against(high, low), others_against(low, high)", "return others_against(high, high), others_against(low, low)", "softmax with all logits at one end"),
+    ("rules/layers.py", "off = torch.maximum(largest_j - jacobian, jacobian - smallest_j).clamp_min(0.0)", "off = torch.zeros_like(jacobian)", "second-order term of softmax missed"),
+    ("losses.py", "slope = combination(\"binary_cross_entropy\", [(apply(SIGMOID, _as_set(logits)), 1.0), (targets, -1.0)], terms=6)\n", "slope = combination(\"binary_cross_entropy\", [(apply(SIGMOID, _as_set(logits)), 1.0), (targets, -1.0)], terms=6); grad = 1.0\n", "upstream gradient ignored"),
+    ("losses.py", "smallest += [F.softplus(best) - y * best, *ends]", "smallest += [*ends]", "soft labels taken as monotone"),
+    ("losses.py", "divisor = float(own.sum())", "divisor = float(kept.sum())", "class weights missing in the divisor"),
+    ("lift.py", "made = point(parameter.detach().clone(), symbols)", "made = point(parameter.detach(), symbols)", "a lifted parameter follows the old storage"),
+    ("lift.py", "bounds = torch.where(amount > 0, rounding.around(center, amount), center)", "bounds = torch.stack((center - amount, center + amount))", "edge of the ball not rounded outwards"),
+    ("threats.py", "rows = symbols.of_samples(distinct, features, raw[first])", "rows = symbols.of_samples(np.arange(len(distinct)), features, raw[first])", "symbols by position in the batch"),
+]
+# fmt: on
+
+
+def caught(mutant: tuple[str, str, str, str]) -> tuple[bool, float]:
+    """Whether a test fails on a copy of the package with this bug."""
+    file, right, wrong, _ = mutant
+    begin = time.perf_counter()
+    with tempfile.TemporaryDirectory() as folder:
+        package = Path(folder) / "boundflow"
+        shutil.copytree(ROOT / "boundflow", package, ignore=shutil.ignore_patterns("__pycache__"))
+        source = (package / file).read_text()
+        (package / file).write_text(source.replace(right, wrong))
+        command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", "-p", "no:xdist"]
+        command += [str(ROOT / "tests" / f"test_{name}.py") for name in TESTS]
+        environment = {**os.environ, "PYTHONPATH": folder, "OMP_NUM_THREADS": "1", "PYTHONDONTWRITEBYTECODE": "1"}
+        run = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)
+    if run.returncode not in (0, 1, 2):
+        raise SystemExit(f"pytest did not run: {run.stdout[-2000:]}{run.stderr[-2000:]}")
+    return run.returncode != 0, time.perf_counter() - begin
+
+
+def main() -> None:
+    for file, right, _, what in MUTANTS:
+        count = (ROOT / "boundflow" / file).read_text().count(right)
+        if count != 1:
+            raise SystemExit(f"mutant '{what}': its line occurs {count} times in {file}; bring the list up to date")
+    chosen = [m for m in MUTANTS if not sys.argv[1:] or any(word in m[3] for word in sys.argv[1:])]
+    survived = []
+    with ThreadPoolExecutor(2) as pool:
+        for mutant, (found, seconds) in zip(chosen, pool.map(caught, chosen), strict=True):
+            print(f"{'caught  ' if found else 'SURVIVED'} {seconds:5.0f} s  {mutant[0]:22s} {mutant[3]}", flush=True)
+            if not found:
+                survived.append(mutant[3])
+    print(f"{len(chosen) - len(survived)} of {len(chosen)} planted bugs caught")
+    raise SystemExit(1 if survived else 0)
+
+
+if __name__ == "__main__":
+    main()
