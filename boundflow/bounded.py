@@ -72,6 +72,7 @@ class Bounded(torch.Tensor):
     _form: Form | None
     _symbols: Symbols | None
     _exact: bool
+    _nonnegative: bool
     _recorded: int
     _sum: Any  # see `rules.linear.Remembered`
 
@@ -83,6 +84,7 @@ class Bounded(torch.Tensor):
         symbols: Symbols | None = None,
         exact: bool = False,
         requires_grad: bool = False,
+        nonnegative: bool = False,
     ) -> Bounded:
         self = torch.Tensor._make_wrapper_subclass(  # type: ignore[attr-defined]
             cls, bounds.shape[1:], dtype=bounds.dtype, device=bounds.device, requires_grad=requires_grad
@@ -91,6 +93,7 @@ class Bounded(torch.Tensor):
         self._form = form
         self._symbols = symbols
         self._exact = exact  # a point by construction: lower is upper
+        self._nonnegative = nonnegative  # by construction, as squares are: rounding must not make it negative
         self._recorded = 0
         return self
 
@@ -157,7 +160,7 @@ class Bounded(torch.Tensor):
     def replace_form(self, symbols: Symbols, rows: Rows, generators: Tensor) -> None:
         """Write the same set with other rows and no radius, through the in-place operator `copy_`."""
         form = Form(self.form.center, generators, torch.zeros_like(self.form.radius), rows)
-        self.copy_(concretised("reduction", self._bounds, form, symbols))
+        self.copy_(concretised("reduction", self._bounds, form, symbols, self._nonnegative))
 
     # --- the tensor -------------------------------------------------------------------------------------------
 
@@ -188,7 +191,8 @@ class Bounded(torch.Tensor):
         if not self.is_leaf:
             raise BoundFlowError("only leaf tensors can be copied with deepcopy: use .detach().clone()")
         self._checked()
-        copied = Bounded(self._bounds, self._form, self._symbols, self._exact, self.requires_grad)
+        kind = (self._exact, self.requires_grad, self._nonnegative)
+        copied = Bounded(self._bounds, self._form, self._symbols, *kind)
         memo[id(self)] = copied
         if self.grad is not None:
             copied.grad = self.grad.__deepcopy__(memo)
@@ -200,17 +204,19 @@ class Bounded(torch.Tensor):
         form = self._checked()._form
         parts = (form.center, form.generators, form.radius, form.rows.numbers) if form else None
         is_parameter = isinstance(self, torch.nn.Parameter)
-        return _rebuild, (self._bounds, parts, self._symbols, self._exact, self.requires_grad, is_parameter)
+        kind = (self._exact, self.requires_grad, self._nonnegative)
+        return _rebuild, (self._bounds, parts, self._symbols, kind, is_parameter)
 
     def __tensor_flatten__(self) -> tuple[list[str], Any]:
         names = ["_bounds"] + (["_center", "_generators", "_radius"] if self._form is not None else [])
-        return names, (self.form.rows if self._form is not None else None, self._symbols, self._exact)
+        rows = self.form.rows if self._form is not None else None
+        return names, (rows, self._symbols, self._exact, self._nonnegative)
 
     @staticmethod
     def __tensor_unflatten__(inner: dict[str, Tensor], context: Any, size: Any, stride: Any) -> Bounded:
-        rows, symbols, exact = context
+        rows, symbols, exact, nonnegative = context
         form = Form(inner["_center"], inner["_generators"], inner["_radius"], rows) if rows is not None else None
-        return Bounded(inner["_bounds"], form, symbols, exact)
+        return Bounded(inner["_bounds"], form, symbols, exact, nonnegative=nonnegative)
 
     _center = property(lambda self: self.form.center)
     _generators = property(lambda self: self.form.generators)
@@ -256,13 +262,13 @@ class Bounded(torch.Tensor):
             return result
 
 
-def _rebuild(bounds: Tensor, parts: Any, symbols: Any, exact: bool, requires_grad: bool, parameter: bool) -> Bounded:
+def _rebuild(bounds: Tensor, parts: Any, symbols: Any, kind: tuple[bool, bool, bool], parameter: bool) -> Bounded:
     form = None
     if parts is not None:
         center, generators, radius, numbers = parts
         form = Form(center, generators, radius, Rows(numbers))
-    rebuilt = Bounded(bounds, form, symbols, exact, requires_grad)
-    return torch.nn.Parameter(rebuilt, requires_grad) if parameter else rebuilt  # type: ignore[return-value]
+    rebuilt = Bounded(bounds, form, symbols, *kind)
+    return torch.nn.Parameter(rebuilt, kind[1]) if parameter else rebuilt  # type: ignore[return-value]
 
 
 # --- the table of rules ---------------------------------------------------------------------------------------------
@@ -297,6 +303,7 @@ class Rule:
             )
         target._bounds, target._form = result._bounds, result._form
         target._symbols, target._exact = result._symbols or target._symbols, False
+        target._nonnegative = result._nonnegative
         target.__dict__.pop("_sum", None)
         target._recorded = target._version + 1
         return target
@@ -351,6 +358,18 @@ def internal(function: Callable) -> Callable:
     return run
 
 
+def first_order(backward: Callable) -> Callable:
+    """Refuse ``create_graph=True``: a backward pass made of rules is not itself recorded, so terms would be lost."""
+
+    @wraps(backward)
+    def run(*args: Any) -> Any:
+        if torch.is_grad_enabled():
+            raise UnsupportedOperator("second derivatives of this operator have no rule: drop create_graph=True")
+        return internal(backward)(*args)
+
+    return run
+
+
 # --- making sets ----------------------------------------------------------------------------------------------------
 
 
@@ -382,8 +401,12 @@ def checked(operator: str, bounds: Tensor, symbols: Symbols | None) -> None:
     )
 
 
-def concretised(operator: str, bounds: Tensor, form: Form | None, symbols: Symbols | None) -> Bounded:
+def concretised(
+    operator: str, bounds: Tensor, form: Form | None, symbols: Symbols | None, nonnegative: bool = False
+) -> Bounded:
     """The set that is both in the interval and in the affine form."""
+    if nonnegative:
+        bounds = bounds.clamp_min(0.0)
     if form is not None and len(form.rows):
         assert symbols is not None
         reach = rounding.up(symbols.support(form.generators) + form.radius)
@@ -392,7 +415,7 @@ def concretised(operator: str, bounds: Tensor, form: Form | None, symbols: Symbo
     else:
         form = None
     checked(operator, bounds, symbols)
-    return Bounded(bounds, form, symbols)
+    return Bounded(bounds, form, symbols, nonnegative=nonnegative)
 
 
 def point(value: Tensor, symbols: Symbols | None = None) -> Bounded:
@@ -400,6 +423,16 @@ def point(value: Tensor, symbols: Symbols | None = None) -> Bounded:
     rounding.unit(value.dtype)
     value = value.detach()
     return Bounded(value.expand(2, *value.shape), None, symbols, exact=True)
+
+
+def as_set(x: Any) -> Bounded:
+    """A plain tensor as the set of itself; a set as it is."""
+    return x if isinstance(x, Bounded) else point(x)
+
+
+def nonnegative(*operands: Any) -> bool:
+    """Whether every operand is known, by construction, never to be negative."""
+    return all(x._nonnegative if isinstance(x, Bounded) else isinstance(x, int | float) and x >= 0 for x in operands)
 
 
 def plain(x: Any) -> bool:

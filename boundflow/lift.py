@@ -44,6 +44,8 @@ def ball(center: Any, radius: Any) -> Bounded:
         amount = rounding.up(torch.full_like(center, radius))
     if not valid:
         raise ValueError("a radius must be a finite number that is not negative")
+    if not isinstance(radius, Tensor):
+        rounding.require_normal(radius, center.dtype)
     # a radius of zero is the point itself, not its neighbouring floats
     bounds = torch.where(amount > 0, rounding.around(center, amount), center)
     checked("ball", bounds, None)
@@ -84,7 +86,7 @@ def lift(module: torch.nn.Module, symbols: Symbols | None = None) -> torch.nn.Mo
 
 def _as_set(grad: Tensor) -> Tensor:
     """A plain gradient that reaches a bounded parameter is a set of one point."""
-    return grad if isinstance(grad, Bounded) else point(grad)
+    return grad if isinstance(grad, Bounded) else point(grad.clone())
 
 
 def centers(module: torch.nn.Module) -> torch.nn.Module:
@@ -98,6 +100,7 @@ def centers(module: torch.nn.Module) -> torch.nn.Module:
 
 def _count_step(optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
     """Every optimizer step on bounded parameters advances the clock that errors report."""
+    rounding.require_gradual_underflow()
     spaces = {
         id(parameter._symbols): parameter._symbols
         for group in optimizer.param_groups

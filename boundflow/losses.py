@@ -12,6 +12,7 @@ outside, as ordinary bounded arithmetic: ``(10 * loss).backward()`` is ten times
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import torch
@@ -19,12 +20,28 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from . import rounding
-from .bounded import Bounded, Form, aten, concretised, internal, plain, point, replaces, rule, same_kind, value
+from .bounded import (
+    Bounded,
+    Form,
+    as_set,
+    aten,
+    concretised,
+    first_order,
+    internal,
+    plain,
+    replaces,
+    rule,
+    same_kind,
+    symbols_of,
+    value,
+)
 from .errors import UnsupportedOperator
 from .rules.bilinear import mul, scaled, square
 from .rules.layers import log_softmax_last, softmax_last
 from .rules.linear import combination, mean, sub, sum_
 from .rules.unary import SIGMOID, apply, softplus_function
+
+THRESHOLD = 40.0  # above it softplus(z) is z, within exp(-40)
 
 
 def reduced(losses: Tensor, reduction: str) -> Tensor:
@@ -38,10 +55,6 @@ def reduced(losses: Tensor, reduction: str) -> Tensor:
     raise UnsupportedOperator(f"reduction={reduction!r} is not one of 'mean', 'sum', 'none'")
 
 
-def _as_set(x: Any) -> Bounded:
-    return x if isinstance(x, Bounded) else point(x)
-
-
 # --- binary cross entropy -------------------------------------------------------------------------------------------
 
 
@@ -52,21 +65,21 @@ class BinaryCrossEntropy(torch.autograd.Function):
     @internal
     def forward(ctx: Any, logits: Any, targets: Any) -> Bounded:
         ctx.save_for_backward(logits, targets)
-        z = _as_set(logits)
+        z = as_set(logits)
         bounds = _bce_bounds(z._bounds, (value(targets),) if plain(targets) else targets._bounds.unbind(0))
         form = None
         if z.affine or (isinstance(targets, Bounded) and targets.affine):
-            form = sub(apply(softplus_function(1.0, 40.0), z), mul(targets, z)).form
+            form = sub(apply(softplus_function(1.0, THRESHOLD), z), mul(targets, z)).form
             charge = rounding.gamma(8, z.dtype) * (1 + 2 * z.form.modulus)
             form = Form(form.center, form.generators, rounding.up(form.radius + charge), form.rows)
-        return concretised("binary_cross_entropy", bounds, form, z._symbols)
+        return concretised("binary_cross_entropy", bounds, form, symbols_of(z, targets))
 
     @staticmethod
-    @internal
+    @first_order
     def backward(ctx: Any, grad: Any) -> Any:  # type: ignore[override]
         logits, targets = ctx.saved_tensors
-        slope = combination("binary_cross_entropy", [(apply(SIGMOID, _as_set(logits)), 1.0), (targets, -1.0)], terms=6)
-        for_targets = mul(_as_set(grad), -_as_set(logits)) if ctx.needs_input_grad[1] else None
+        slope = combination("binary_cross_entropy", [(apply(SIGMOID, as_set(logits)), 1.0), (targets, -1.0)], terms=6)
+        for_targets = mul(as_set(grad), -as_set(logits)) if ctx.needs_input_grad[1] else None
         return mul(grad, slope), for_targets
 
 
@@ -74,14 +87,14 @@ def _bce_bounds(z: Tensor, targets: tuple[Tensor, ...]) -> Tensor:
     """Linear in y, so y at its ends; convex in z, so largest at the ends and smallest at logit(y) or the nearer end."""
     smallest, largest = [], []
     for y in targets:
-        ends = F.softplus(z) - y * z
+        ends = F.softplus(z, 1, THRESHOLD) - y * z
         best = torch.logit(y.clamp(0, 1)).clamp(z[0], z[1])
-        smallest += [F.softplus(best) - y * best, *ends]
+        smallest += [F.softplus(best, 1, THRESHOLD) - y * best, *ends]
         largest += [*ends]
     bounds = torch.stack((torch.stack(smallest).amin(0), torch.stack(largest).amax(0)))
     moduli = 1 + z.abs().amax(0) * (1 + torch.stack(targets).abs().amax(0))
-    # softplus returns its argument above 20, and logit(y) is only near the minimum, where the loss is flat
-    return rounding.widened(bounds, moduli * rounding.gamma(16, z.dtype) + 3e-9)
+    # logit(y) is only near the minimum, but the loss is flat there: an error d costs d^2 / 8
+    return rounding.widened(bounds, moduli * rounding.gamma(16, z.dtype) + math.exp(-THRESHOLD))
 
 
 @replaces(F.binary_cross_entropy_with_logits, torch.binary_cross_entropy_with_logits)
@@ -103,12 +116,23 @@ def binary_cross_entropy_with_logits(
     if pos_weight is None:
         losses = BinaryCrossEntropy.apply(input, target)
     else:
-        # pos_weight y (softplus(z) - z) + (1 - y) softplus(z)
-        zero, one = torch.zeros(()), torch.ones(())
-        positive = BinaryCrossEntropy.apply(input, one.to(input.dtype).expand(input.shape))
-        negative = BinaryCrossEntropy.apply(input, zero.to(input.dtype).expand(input.shape))
-        losses = (pos_weight * target) * positive + (1 - target) * negative
+        losses = _weighted(input, target, pos_weight)
     return reduced(losses if weight is None else losses * weight, reduction)
+
+
+def _weighted(z: Any, y: Any, weight: Any) -> Any:
+    """``w y (softplus(z) - z) + (1 - y) softplus(z)``.
+
+    PyTorch computes ``1 + (w - 1) y`` instead of ``w y`` and ``1 - y``, which cancels, so both factors are sets that
+    are wider by the roundings of 1 + w.
+    """
+    positive = BinaryCrossEntropy.apply(z, torch.ones_like(value(y) if plain(y) else y.center))
+    negative = BinaryCrossEntropy.apply(z, torch.zeros_like(value(y) if plain(y) else y.center))
+    scale = 1 + torch.as_tensor(weight, dtype=z.dtype, device=z.device).abs()
+    moduli = scale * (y.abs() if not isinstance(y, Bounded) else y._bounds.abs().amax(0))
+    doubt = (1 + moduli) * rounding.gamma(8, z.dtype)
+    wide = Bounded(torch.stack((-doubt, doubt)))
+    return (weight * y + wide) * positive + ((1 - y) + wide) * negative
 
 
 # --- cross entropy --------------------------------------------------------------------------------------------------
@@ -121,17 +145,17 @@ class LogProbabilities(torch.autograd.Function):
     @internal
     def forward(ctx: Any, logits: Any, targets: Any) -> Bounded:
         ctx.save_for_backward(logits, targets)
-        return sum_(mul(targets, -log_softmax_last(_as_set(logits))), [-1])
+        return sum_(mul(targets, -log_softmax_last(as_set(logits))), [-1])
 
     @staticmethod
-    @internal
+    @first_order
     def backward(ctx: Any, grad: Any) -> Any:  # type: ignore[override]
         logits, targets = ctx.saved_tensors
-        logits = _as_set(logits)
+        logits = as_set(logits)
         p = softmax_last(logits)
         total = sum_(targets, [-1], True) if isinstance(targets, Bounded) else targets.sum(-1, keepdim=True)
         slope = combination("cross_entropy", [(mul(p, total), 1.0), (targets, -1.0)], terms=logits.shape[-1] + 6)
-        grad = _as_set(grad).unsqueeze(-1)
+        grad = as_set(grad).unsqueeze(-1)
         for_targets = mul(grad, -log_softmax_last(logits)) if ctx.needs_input_grad[1] else None
         return mul(grad, slope), for_targets
 
@@ -156,25 +180,57 @@ def cross_entropy(
         raise UnsupportedOperator("bounded class weights change the divisor of the mean: give plain ones")
     if target.is_floating_point():
         targets = (target.movedim(1, -1) if target.dim() > 1 else target) * scale
-        divisor = float(max(target.numel() // classes, 1))
+        divisor: Any = float(max(target.numel() // classes, 1))
         if label_smoothing:
             targets = targets * (1 - label_smoothing) + scale * (label_smoothing / classes)
     else:
-        if isinstance(target, Bounded):
-            raise UnsupportedOperator("bounded class indices: give bounded class probabilities of shape (N, C)")
-        kept = target != ignore_index
-        safe = torch.where(kept, target, 0)
-        if bool((safe < 0).any()) or bool((safe >= classes).any()):
-            raise ValueError(f"a target lies outside the {classes} classes")
-        own = scale[safe] * kept
+        safe, own = _own_weights(target, scale, ignore_index)
         hot = F.one_hot(safe, classes).to(logits.dtype)
-        smooth = scale * (label_smoothing / classes) * kept.unsqueeze(-1)
+        smooth = scale * (label_smoothing / classes) * (target != ignore_index).unsqueeze(-1)
         targets = hot * own.unsqueeze(-1) * (1 - label_smoothing) + smooth
-        divisor = float(own.sum())
+        divisor = _total(own, weight)
     losses = LogProbabilities.apply(logits, targets)
     if reduction != "mean":
         return reduced(losses, reduction)
     return losses.sum() / divisor
+
+
+def _own_weights(target: Any, scale: Tensor, ignored: int) -> tuple[Tensor, Tensor]:
+    """Class indices with the ignored ones replaced by 0, and the weight of each sample's own class."""
+    if isinstance(target, Bounded):
+        raise UnsupportedOperator("bounded class indices: give bounded class probabilities of shape (N, C)")
+    kept = target != ignored
+    safe = torch.where(kept, target, 0)
+    if bool((safe < 0).any()) or bool((safe >= len(scale)).any()):
+        raise ValueError(f"a target lies outside the {len(scale)} classes")
+    return safe, scale[safe] * kept
+
+
+def _total(own: Tensor, weight: Any) -> Any:
+    """What a weighted mean divides by: a count, or a sum of weights as plain PyTorch may round it."""
+    total = own.sum()
+    if weight is None:
+        return float(total)
+    return Bounded(rounding.outward_sum(torch.stack((total, total)), own.abs().sum(), own.numel()))
+
+
+@replaces(F.nll_loss)
+def nll_loss(
+    input: Any,
+    target: Any,
+    weight: Any = None,
+    size_average: Any = None,
+    ignore_index: int = -100,
+    reduce: Any = None,
+    reduction: str = "mean",
+) -> Any:
+    """``-log p`` of the own class, from log-probabilities."""
+    _no_legacy(size_average, reduce)
+    scores = input.movedim(1, -1) if input.dim() > 1 else input
+    scale = torch.ones(scores.shape[-1], dtype=input.dtype, device=input.device) if weight is None else weight
+    safe, own = _own_weights(target, scale, ignore_index)
+    losses = -scores.gather(-1, safe.unsqueeze(-1)).squeeze(-1) * own
+    return losses.sum() / _total(own, weight) if reduction == "mean" else reduced(losses, reduction)
 
 
 # --- squared error --------------------------------------------------------------------------------------------------

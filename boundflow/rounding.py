@@ -138,6 +138,12 @@ def require_full_precision(x: Tensor, convolution: bool = False) -> None:
         raise UnsafePrecision("TF32 convolutions are on: set torch.backends.cudnn.allow_tf32 = False")
 
 
+def require_normal(number: float, dtype: torch.dtype) -> None:
+    """Refuse a number that the dtype cannot hold with full precision: converting it is not one small rounding."""
+    if _outward and number != 0 and not TINY[dtype] <= abs(number) <= torch.finfo(dtype).max:
+        raise UnsafePrecision(f"the number {number!r} lies outside the normal range of {dtype}: use float64")
+
+
 def require_gradual_underflow() -> None:
     """Refuse a CPU that flushes subnormal numbers to zero: one step outwards from zero would be lost."""
     if _outward and float(torch.tensor(TINY[torch.float64], dtype=torch.float64) * 0.5) == 0.0:

@@ -14,6 +14,7 @@ the same tensor. Two scalars never share a fresh symbol: (1, 0) and (0, 1) must 
 
 from __future__ import annotations
 
+import hashlib
 from typing import TYPE_CHECKING, Any, TypeGuard
 
 import numpy as np
@@ -94,7 +95,7 @@ class Symbols:
         self._owners = np.empty(1024, dtype=np.int64)
         self._count = 0
         self._first_row: dict[int, int] = {}
-        self._raw: dict[int, int] = {}
+        self._raw: dict[int, bytes] = {}
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Symbols:
         return self  # a copied tensor still speaks of the same attacker
@@ -122,7 +123,8 @@ class Symbols:
         A symbol may only reappear for the same raw value: ``raw`` holds the values, one line per sample.
         """
         for sample, line in zip(samples.tolist(), raw, strict=True):
-            fingerprint = hash(line.tobytes())
+            content = f"{line.dtype}{line.shape}".encode() + line.tobytes()
+            fingerprint = hashlib.blake2b(content, digest_size=16).digest()
             if self._raw.setdefault(sample, fingerprint) != fingerprint:
                 raise MixedSymbols(
                     f"sample {sample} was lifted before with other values, and one symbol cannot mean both. Lift the "
@@ -149,14 +151,18 @@ class Symbols:
         """The space two tensors share. Sets without a threat (plain intervals) fit every space."""
         if first is None or first is second:
             return second
-        if second is None or second.threat is None:
+        if second is None or second._unused():
             return first
-        if first.threat is None:
+        if first._unused():
             return second
         raise MixedSymbols(
             "tensors of two different symbol spaces met: their generator rows do not mean the same thing. "
             "Lift the model and the data with one Symbols object."
         )
+
+    def _unused(self) -> bool:
+        """A space without a threat that has given out no row yet: what `lift` makes for plain intervals."""
+        return self.threat is None and self._count == 0
 
     # --- what users call --------------------------------------------------------------------------------------
 
@@ -182,6 +188,7 @@ class Symbols:
             for parameter in _parameters(optimizer):
                 gradient = parameter.grad
                 if gradient is not None and _is_bounded(gradient):
+                    self._require_own(gradient)
                     form, count = gradient.form, gradient.numel()
                     new = form.radius.flatten().diag().view(count, *gradient.shape)
                     rows = Rows(np.concatenate((form.rows.numbers, self.fresh(count).numbers)))
@@ -193,6 +200,8 @@ class Symbols:
             state = self._state(optimizer)
             if not state:
                 return
+            for tensor in state:
+                self._require_own(tensor)
             forms = [tensor.form for tensor in state]
             rows = NO_ROWS
             for form in forms:
@@ -209,6 +218,10 @@ class Symbols:
                 part = generators[:, begin : begin + tensor.numel()]
                 tensor.replace_form(self, reduced, part.reshape(len(reduced), *tensor.shape))
                 begin += tensor.numel()
+
+    def _require_own(self, tensor: Bounded) -> None:
+        if Symbols.common(self, tensor.symbols) is not self:
+            raise MixedSymbols("the optimizer is attached to other symbols than its model was lifted with")
 
     def _split(self, stacked: Tensor, rows: Rows, budget: int) -> tuple[Tensor, Tensor]:
         """Which rows to keep: all owned ones, and the free ones that would lose most by being boxed."""

@@ -16,6 +16,7 @@ from torch import Tensor
 from .bounded import Bounded, Form, concretised
 from .errors import MixedSymbols
 from .lift import ball, interval
+from .rules.linear import constant
 from .symbols import Symbols
 
 
@@ -54,7 +55,8 @@ class Linf(Threat):
         low, high = self.clip
         if bool((x < low).any()) or bool((x > high).any()):
             raise ValueError(f"the data leave the valid range [{low}, {high}] of the threat")
-        return interval(made.lower.clamp(low, high), made.upper.clamp(low, high))
+        least, most = constant(low, x.dtype, x.device).lower, constant(high, x.dtype, x.device).upper
+        return interval(made.lower.clamp(least, most), made.upper.clamp(least, most))
 
     def lift(self, symbols: Symbols, x: Tensor, y: Tensor, index: Tensor) -> tuple[Tensor, Tensor]:
         samples = np.asarray(index.detach().cpu() if isinstance(index, Tensor) else index)

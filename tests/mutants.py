@@ -61,14 +61,20 @@ MUTANTS = [
     ("rules/unary.py", "y = y.flip(0)\n", "pass\n", "decreasing functions keep their ends"),
     ("rules/gates.py", "return _condition(xl > yu, xu <= yl, x, y)", "return _condition(xl > yl, xu <= yl, x, y)", "a gate decided too early"),
     ("rules/gates.py", "doubt * modulus)", "doubt * spread)", "an undecided gate misses the center"),
-    ("rules/gates.py", "return Bounded(~x._bounds.flip(0), None, x._symbols)", "return Bounded(~x._bounds, None, x._symbols)", "not does not swap the ends"),
+    ("rules/gates.py", "return Bounded(~_truth(x, x.dim()).flip(0), None, x._symbols)", "return Bounded(~_truth(x, x.dim()), None, x._symbols)", "not does not swap the ends"),
     ("rules/selections.py", "torch.stack((low > others, high >= low.amax(-1, keepdim=True)))", "torch.stack((low > others, high > high.mean(-1, keepdim=True)))", "possible maxima missed"),
     ("rules/selections.py", "radius = rounding.up(form.radius + 0.5 * excess + charge)", "radius = rounding.up(form.radius + charge)", "others may exceed the chosen entry"),
     ("rules/layers.py", "return others_against(high, low), others_against(low, high)", "return others_against(high, high), others_against(low, low)", "softmax with all logits at one end"),
     ("rules/layers.py", "off = torch.maximum(largest_j - jacobian, jacobian - smallest_j).clamp_min(0.0)", "off = torch.zeros_like(jacobian)", "second-order term of softmax missed"),
-    ("losses.py", "slope = combination(\"binary_cross_entropy\", [(apply(SIGMOID, _as_set(logits)), 1.0), (targets, -1.0)], terms=6)\n", "slope = combination(\"binary_cross_entropy\", [(apply(SIGMOID, _as_set(logits)), 1.0), (targets, -1.0)], terms=6); grad = 1.0\n", "upstream gradient ignored"),
-    ("losses.py", "smallest += [F.softplus(best) - y * best, *ends]", "smallest += [*ends]", "soft labels taken as monotone"),
-    ("losses.py", "divisor = float(own.sum())", "divisor = float(kept.sum())", "class weights missing in the divisor"),
+    ("losses.py", "return mul(grad, slope), for_targets\n\n\ndef _bce_bounds", "return slope, for_targets\n\n\ndef _bce_bounds", "upstream gradient ignored"),
+    ("losses.py", "smallest += [F.softplus(best, 1, THRESHOLD) - y * best, *ends]", "smallest += [*ends]", "soft labels taken as monotone"),
+    ("losses.py", "total = own.sum()", "total = (own != 0).sum().to(own.dtype)", "class weights missing in the divisor"),
+    ("rules/bilinear.py", ", torch.backends.nnpack.flags(**off):", ":", "convolutions by NNPACK"),
+    ("rules/linear.py", "(_ends(x, 1.0, like, dims).abs().amax(0, True), a)", "(_ends(x, a, like, dims), a)", "rounding charged at the wrong end"),
+    ("rules/layers.py", "low, high = softmax_bounds(ends)", "low, high = bounds", "slopes of softmax not on the way from the center"),
+    ("symbols.py", "return self.threat is None and self._count == 0", "return self.threat is None", "spaces without a threat share rows"),
+    ("bounded.py", "if torch.is_grad_enabled():\n            raise", "if False:\n            raise", "second derivatives lose terms"),
+    ("rules/layers.py", "rounding.gamma(8 + terms, x.dtype)\n    result = charged(result, loss)", "rounding.gamma(0, x.dtype)\n    result = charged(result, 0.0 * loss)", "cancellation in layer norm"),
     ("lift.py", "made = point(parameter.detach().clone(), symbols)", "made = point(parameter.detach(), symbols)", "a lifted parameter follows the old storage"),
     ("lift.py", "bounds = torch.where(amount > 0, rounding.around(center, amount), center)", "bounds = torch.stack((center - amount, center + amount))", "edge of the ball not rounded outwards"),
     ("threats.py", "rows = symbols.of_samples(distinct, features, raw[first])", "rows = symbols.of_samples(np.arange(len(distinct)), features, raw[first])", "symbols by position in the batch"),
@@ -86,6 +92,7 @@ def caught(mutant: tuple[str, str, str, str]) -> tuple[bool, float]:
         source = (package / file).read_text()
         (package / file).write_text(source.replace(right, wrong))
         command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", "-p", "no:xdist"]
+        command += ["-o", f"pythonpath={folder} {ROOT / 'tests'}"]  # the copy, not the repository
         command += [str(ROOT / "tests" / f"test_{name}.py") for name in TESTS]
         environment = {**os.environ, "PYTHONPATH": folder, "OMP_NUM_THREADS": "1", "PYTHONDONTWRITEBYTECODE": "1"}
         run = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)

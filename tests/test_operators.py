@@ -21,7 +21,16 @@ import boundflow as bf
 COVERED = {
     *("max_pool2d_with_indices.default", "max_pool2d_with_indices_backward.default"),
     *("native_layer_norm_backward.default", "_to_copy.default", "copy.default", "fill.Scalar", "fill.Tensor"),
-    *("all.default", "all.dim", "any.default", "any.dim", "isnan.default", "isinf.default", "zero.default"),
+    *(
+        "all.default",
+        "all.dim",
+        "any.default",
+        "any.dim",
+        "isnan.default",
+        "isinf.default",
+        "isfinite.default",
+        "zero.default",
+    ),
     *("bitwise_and.Tensor", "bitwise_or.Tensor", "bitwise_not.default"),
     *("logical_and.default", "logical_or.default", "logical_not.default"),
     *("full_like.default", "zeros_like.default", "ones_like.default"),

@@ -176,7 +176,10 @@ CLASS_LOSSES = {
     ),
     "ce ignored": lambda z, y: F.cross_entropy(z, y, ignore_index=2),
     "ce probabilities": lambda z, y: F.cross_entropy(z, F.one_hot(y, 3).to(z.dtype) * 0.7 + 0.1),
-    "nll": lambda z, y: -F.log_softmax(z, -1).gather(-1, y.unsqueeze(-1)).mean(),
+    "nll": lambda z, y: F.nll_loss(F.log_softmax(z, -1), y),
+    "nll weights": lambda z, y: F.nll_loss(
+        F.log_softmax(z, -1), y, torch.tensor(CLASS_WEIGHTS, dtype=z.dtype), ignore_index=1, reduction="sum"
+    ),
     "multi margin": F.multi_margin_loss,
 }
 

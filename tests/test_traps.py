@@ -343,3 +343,227 @@ def test_float32_products_without_allowance_exclude_the_truth() -> None:
     assert float(missed.double().mean()) > 0.9
     assert bool(((sound.lower.double() <= truth) & (truth <= sound.upper.double())).all())
     assert bool(sound.contains(a @ b).all())
+
+
+# --- found by attacking the rules ---------------------------------------------------------------------------------
+
+
+def holds_truth(result: bf.Bounded, truth: torch.Tensor) -> bool:
+    """The real-arithmetic result, approximated in float64, lies in a float32 set."""
+    return bool(((result.lower.double() <= truth) & (truth <= result.upper.double())).all())
+
+
+def test_convolutions_are_not_computed_by_winograd_or_fft() -> None:
+    """With oneDNN off, float32 batches of 16 and more go to NNPACK, whose errors are thousands of units."""
+    torch.manual_seed(0)
+    x, w = torch.randn(16, 3, 16, 16), torch.randn(8, 3, 3, 3)
+    x[:, :, ::3, ::3] *= 1e6
+    result = F.conv2d(bf.ball(x, 0.0), bf.ball(w, 0.0), padding=1)
+    assert holds_truth(result, F.conv2d(x.double(), w.double(), padding=1))
+    assert bool(result.contains(F.conv2d(x, w, padding=1)).all())
+    image = torch.zeros(16, 1, 28, 28)
+    image[:, :, 8:20, 8:20] = 1
+    F.conv2d(bf.ball(image, 0.0), bf.ball(w[:, :1], 0.0), padding=1)
+
+
+def test_spaces_without_a_threat_do_not_share_rows() -> None:
+    spaces = []
+    for _ in range(2):
+        layer, symbols = nn.Linear(1, 1, bias=False).double(), bf.Symbols()
+        nn.init.zeros_(layer.weight)
+        optimizer = torch.optim.SGD(layer.parameters(), lr=1.0)
+        bf.lift(layer, symbols)
+        symbols.attach(optimizer)
+        layer(bf.ball(torch.zeros(1, 1).double(), 1.0)).sum().backward()
+        optimizer.step()
+        spaces.append(layer)
+    with pytest.raises(bf.MixedSymbols):
+        spaces[0].weight - spaces[1].weight
+    layer, data = nn.Linear(1, 1), bf.Symbols(bf.threats.Linf(1.0))
+    optimizer = torch.optim.SGD(layer.parameters(), lr=1.0)
+    bf.lift(layer, data)
+    bf.Symbols().attach(optimizer)
+    layer(data.lift(torch.zeros(1, 1), torch.zeros(1), torch.tensor([0]))[0]).sum().backward()
+    with pytest.raises(bf.MixedSymbols, match="attached"):
+        optimizer.step()
+        layer(data.lift(torch.zeros(1, 1), torch.zeros(1), torch.tensor([0]))[0]).sum().backward()
+        optimizer.step()
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda w: F.binary_cross_entropy_with_logits(3 * w, torch.zeros(1).double()),
+        lambda w: F.cross_entropy(torch.stack((w, -w), 1), torch.tensor([0])),
+        lambda w: torch.amax(torch.stack((w * w, -w)), 0).sum(),
+    ],
+    ids=["bce", "ce", "amax"],
+)
+def test_double_backward_is_refused_where_terms_would_be_lost(function) -> None:
+    w = bf.ball(torch.tensor([1.0]).double(), 0.0).requires_grad_()
+    with pytest.raises(bf.UnsupportedOperator, match="second derivatives"):
+        torch.autograd.grad(function(w), w, create_graph=True)
+
+
+def test_logic_of_different_ranks() -> None:
+    a = bf.ball(torch.zeros(2, 2), 1.0) > 0
+    b = bf.interval(torch.tensor([-1.0, 1.0]), torch.tensor([1.0, 2.0])) > 0
+    assert bool((a & b).upper.all()) and not bool((a & b).lower.any())
+    assert (a | b).lower.tolist() == [[False, True], [False, True]]
+
+
+def test_numbers_as_conditions() -> None:
+    x = bf.ball(torch.zeros(1), 1.0)
+    assert x.all().lower.item() is False and x.any().lower.item() is False
+    with pytest.raises(bf.UnsupportedOperator):
+        x.bool()
+    assert torch.isfinite(x).all()
+    for undecided in (lambda: x[x > 0], lambda: torch.ones(1)[x > 0], lambda: x.__setitem__(x > 0, 0.0)):
+        with pytest.raises(bf.Undecided):
+            undecided()
+    assert x[x > -2].shape == (1,)
+
+
+def test_the_first_power_is_a_new_tensor() -> None:
+    x = bf.interval(torch.tensor([1.0]), torch.tensor([2.0]))
+    y = x**1
+    y.add_(1)
+    assert float(x.lower) == 1.0 and float((x**0).upper) == 1.0
+    x.requires_grad_()
+    (x**1).sum().backward()
+    assert bool(x.grad.contains(torch.ones(1)).all())
+
+
+def test_layer_norm_backward_of_badly_conditioned_input() -> None:
+    for x, g in (
+        ([[72082.1328125, 72082.1328125, 72082.140625]], [[0.828956127, -0.0618153773, -0.65428865]]),
+        ([[81374.8203125, 81374.828125]], [[0.57353085, -0.08192904]]),
+    ):
+        x, g = torch.tensor(x), torch.tensor(g)
+        w, b = torch.ones(x.shape[1]), torch.zeros(x.shape[1])
+        plain, sets = ([v.clone().requires_grad_() for v in (x, w)], [bf.ball(v, 0.0).requires_grad_() for v in (x, w)])
+        F.layer_norm(plain[0], x.shape[1:], plain[1], b).backward(g)
+        F.layer_norm(sets[0], x.shape[1:], sets[1], b).backward(bf.ball(g, 0.0))
+        for inside, value in zip(sets, plain, strict=True):
+            assert bool(inside.grad.contains(value.grad).all())
+
+
+def test_positive_weight_that_cancels() -> None:
+    torch.manual_seed(0)
+    for dtype in (torch.float32, torch.float64):
+        z = torch.cat((torch.tensor([-50.0]), 20 * torch.randn(200))).to(dtype)
+        y = torch.cat((torch.ones(1), torch.rand(200).round())).to(dtype)
+        for weight in (0.001, 1e-6, 3.0):
+            weight = torch.tensor(weight, dtype=dtype)
+            plain, bounded = z.clone().requires_grad_(), bf.ball(z, 0.0).requires_grad_()
+            values = [
+                F.binary_cross_entropy_with_logits(v, y, pos_weight=weight, reduction="none") for v in (plain, bounded)
+            ]
+            assert bool(values[1].contains(values[0].detach()).all())
+            for value in values:
+                value.sum().backward()
+            assert bool(bounded.grad.contains(plain.grad).all())
+
+
+def test_softmax_when_the_center_lies_outside_the_interval() -> None:
+    """The affine form may leave the interval: slopes must hold on the way from its center, too."""
+    torch.manual_seed(0)
+    for seed in range(200):
+        symbols = bf.Symbols(bf.threats.Linf(1.0))
+        z = torch.randn(1, 3, generator=torch.Generator().manual_seed(seed)).double() * 3
+        lifted, _ = symbols.lift(z, z, torch.tensor([0]))
+        inside = z + 0.9
+        narrow = bf.Bounded(torch.stack((inside - 1e-3, inside + 1e-3)), lifted.form, symbols)
+        result = torch.softmax(narrow, -1)
+        assert bool(result.contains(torch.softmax(inside, -1)).all())
+
+
+def test_charges_are_taken_at_the_largest_value() -> None:
+    """Weight decay and lerp that cancel a huge parameter: what plain PyTorch loses is a share of the parameter."""
+    for v in torch.linspace(0, 1e9, 50).tolist():
+        plain, layer = nn.Linear(1, 1, bias=False), nn.Linear(1, 1, bias=False)
+        bf.lift(layer)
+        with torch.no_grad():
+            plain.weight.fill_(v)
+            layer.weight.copy_(bf.interval(torch.zeros(1, 1), torch.full((1, 1), 1e9)))
+        for model in (plain, layer):
+            optimizer = torch.optim.SGD(model.parameters(), lr=1.0, weight_decay=1.0)
+            model(torch.full((1, 1), 1.1)).sum().backward()
+            optimizer.step()
+        assert bool(layer.weight.contains(plain.weight.detach()).all())
+    generator = torch.Generator().manual_seed(0)
+    for _ in range(200):
+        upper, end, weight = (torch.rand(1, generator=generator) * s for s in (1e6, 1.0, 2.0))
+        x = bf.interval(torch.zeros(1), upper)
+        member = upper * torch.rand(1, generator=generator)
+        result = torch.lerp(x, bf.ball(end, 0.0), 1 + float(weight))
+        assert bool(result.contains(torch.lerp(member, end, 1 + float(weight))).all())
+
+
+def test_sets_do_not_share_memory_with_plain_tensors() -> None:
+    x, number = bf.ball(torch.zeros(2), 0.1), torch.tensor(2.0)
+    x.fill_(number)
+    number.add_(5)
+    assert float(x.lower.max()) <= 2
+    layer, upstream = bf.lift(nn.Linear(1, 2, bias=False)), torch.ones(2, 1)
+    layer.weight.view(2, 1).backward(upstream)
+    upstream.mul_(100)
+    assert float(layer.weight.grad.upper.max()) <= 1
+
+
+def test_numbers_outside_the_normal_range_are_refused() -> None:
+    x = bf.ball(torch.tensor([1e38]), 0.0)
+    for broken in (lambda: x * 1e-42, lambda: x * 1e-46, lambda: x / 1e39, lambda: bf.ball(torch.zeros(1), 1e-46)):
+        with pytest.raises(bf.UnsafePrecision):
+            broken()
+
+
+def test_constants_that_are_not_floats() -> None:
+    """0.4 and 1 / (1 - p) are not float32 numbers: the real one and the rounded one are both meant."""
+    x = bf.ball(torch.tensor([0.4]), 0.0)
+    assert (x > 0.4).upper.item() is True
+    assert holds_truth(torch.full_like(x, 0.1), torch.tensor([0.1]).double() * 0 + 0.1)
+    torch.manual_seed(0)
+    dropped = F.dropout(bf.ball(torch.ones(2000), 0.0), 0.1)
+    torch.manual_seed(0)
+    kept = F.dropout(torch.ones(2000), 0.1) > 0
+    assert holds_truth(dropped, kept.double() / 0.9) and bool(dropped.contains(kept / (1 - 0.1)).all())
+    clipped, _ = bf.Symbols(bf.threats.Linf(1.0, clip=(0.1, 0.9))).lift(
+        torch.tensor([[0.5]]), torch.zeros(1), torch.tensor([0])
+    )
+    assert float(clipped.lower) <= 0.1 and float(clipped.upper) >= 0.9
+
+
+def test_what_is_never_negative_stays_so() -> None:
+    """Roots and logarithms after squares, absolute values, clamps: rounding must not take them below zero."""
+    x = bf.ball(torch.tensor([0.0, 1.0]), 0.0)
+    for root in (
+        lambda: x.pow(2).mean().sqrt(),
+        lambda: (x.relu() / 2).sqrt(),
+        lambda: x.abs().sum().sqrt(),
+        lambda: (x.relu() * x.abs()).sqrt(),
+        lambda: (3 * x.square() + x.abs()).sqrt(),
+        lambda: x.clamp_min(0).sqrt(),
+        lambda: x.clamp_min(1e-8).log(),
+        lambda: torch.where(x > 0.5, x.abs(), x.square()).sqrt(),
+    ):
+        assert bool(torch.isfinite(root().lower).all())
+
+
+def test_ordinary_programs() -> None:
+    x, layer = bf.ball(torch.ones(3), 0.1), bf.lift(nn.Linear(3, 3))
+    assert (x @ torch.ones(3, 2)).shape == (2,) and (x @ layer.weight).shape == (3,)
+    assert (torch.ones(3, 3) / (layer.weight + 2)).shape == (3, 3)
+    pooled = bf.ball(torch.randn(1, 1, 4, 4), 0.1).requires_grad_()
+    F.max_pool2d(pooled, 2).backward(torch.ones(1, 1, 2, 2))
+    F.avg_pool2d(pooled, 2).backward(torch.ones(1, 1, 2, 2))
+    symbols = bf.Symbols(bf.threats.Linf(0.1))
+    targets, _ = symbols.lift(torch.full((3, 1), 0.5), torch.zeros(3), torch.arange(3))
+    assert F.binary_cross_entropy_with_logits(torch.ones(3, 1), targets).shape == ()
+    put = torch.index_put(torch.zeros(3), (torch.tensor([1]),), x[:1])
+    assert bool(put.contains(torch.tensor([0.0, 1.0, 0.0])).all())
+    with pytest.raises(bf.UnsupportedOperator):
+        F.max_pool2d(pooled, 2, return_indices=True)
+    with pytest.raises(bf.MixedTensors):
+        x.mean(dtype=torch.float64)
+    assert torch.where(x > 0.5, torch.tensor(0.0, dtype=torch.float64), x).dtype is torch.float32

@@ -23,7 +23,21 @@ import torch
 from torch import Tensor
 
 from .. import rounding
-from ..bounded import Bounded, Form, aten, concretised, plain, point, rule, same_kind, symbols_of, value
+from ..bounded import (
+    Bounded,
+    Form,
+    as_set,
+    aten,
+    concretised,
+    nonnegative,
+    plain,
+    point,
+    replaces,
+    rule,
+    same_kind,
+    symbols_of,
+    value,
+)
 from ..errors import UnsupportedOperator, VoidBounds
 from .linear import as_tensor, broadcast, combination, selected, sum_, to_copy, view
 
@@ -125,6 +139,15 @@ def mv(a: Any, b: Any) -> Bounded:
     return contraction("mv", a, b, torch.mv, torch.matmul, _matrix_by_rows, a.shape[1])
 
 
+@replaces(torch.matmul, torch.Tensor.matmul, torch.Tensor.__matmul__)
+def matmul(a: Tensor, b: Tensor) -> Tensor:
+    """PyTorch multiplies a vector by a matrix with an in-place squeeze, which would change the shape of a set."""
+    if a.dim() == 1 and b.dim() > 1:
+        return matmul(a.unsqueeze(0), b).squeeze(-2)
+    with torch._C.DisableTorchFunctionSubclass():
+        return torch.matmul(a, b)
+
+
 def _matrix_by_rows(matrix: Tensor, rows: Tensor) -> Tensor:
     return rows @ matrix.transpose(0, 1)
 
@@ -199,7 +222,7 @@ def mul(a: Any, b: Any) -> Bounded:
     form = None
     if any(isinstance(x, Bounded) and x.affine for x in (a, b)):
         form = _elementwise_form(a, b)
-    return concretised("mul", bounds, form, symbols_of(a, b))
+    return concretised("mul", bounds, form, symbols_of(a, b), nonnegative(a, b))
 
 
 def _elementwise_form(a: Any, b: Any) -> Form:
@@ -215,19 +238,19 @@ def _elementwise_form(a: Any, b: Any) -> Form:
 
 
 def scaled(x: Bounded, factor: float) -> Bounded:
-    """``factor x`` for a number. A bound that is zero stays zero, so that averages of squares stay nonnegative."""
-    bounds = x._bounds if factor >= 0 else x._bounds.flip(0)
-    raw = bounds * factor
-    wide = torch.where(bounds == 0, raw, rounding.outward_sum(raw, raw.abs(), 1))
+    """``factor x`` for a number."""
+    rounding.require_normal(factor, x.dtype)
+    raw = (x._bounds if factor >= 0 else x._bounds.flip(0)) * factor
     form = _elementwise_form(x, factor) if x.affine else None
-    return concretised("mul", wide, form, x._symbols)
+    return concretised("mul", rounding.outward_sum(raw, raw.abs(), 1), form, x._symbols, nonnegative(x, factor))
 
 
 def quotient(x: Bounded, divisor: float) -> Bounded:
     """``x / divisor`` for a number other than zero."""
+    rounding.require_normal(divisor, x.dtype)
     raw = (x._bounds if divisor > 0 else x._bounds.flip(0)) / divisor
     form = _elementwise_form(x, _reciprocal_ball(divisor, x)) if x.affine else None
-    return concretised("div", rounding.outward_sum(raw, raw.abs(), 1), form, x._symbols)
+    return concretised("div", rounding.outward_sum(raw, raw.abs(), 1), form, x._symbols, nonnegative(x, divisor))
 
 
 def square(x: Bounded) -> Bounded:
@@ -237,7 +260,7 @@ def square(x: Bounded) -> Bounded:
     straddles = (x._bounds[0] < 0) & (x._bounds[1] > 0)
     smallest = torch.where(straddles, 0.0, smallest)
     bounds = torch.stack((smallest, largest))
-    bounds = rounding.outward_sum(bounds, bounds, 1).clamp_min(0.0)
+    bounds = rounding.outward_sum(bounds, bounds, 1)
     form = None
     if x.affine:
         f = x.form
@@ -247,7 +270,7 @@ def square(x: Bounded) -> Bounded:
         radius = half + 2 * f.center.abs() * f.radius + charge * f.modulus * f.modulus
         radius = rounding.up(radius) + rounding.tiny(2, x.dtype)
         form = Form(f.center * f.center + half, 2 * f.center * f.generators, radius, f.rows)
-    return concretised("square", bounds, form, x._symbols)
+    return concretised("square", bounds, form, x._symbols, nonnegative=True)
 
 
 def without_zero(x: Bounded, what: str) -> None:
@@ -268,6 +291,7 @@ def div(a: Any, b: Any) -> Bounded:
         return quotient(a, float(b))
     same_kind(a, b)
     if plain(b):
+        a = as_set(a)
         divisor = as_tensor(b, a._bounds)
         if bool((divisor == 0).any()):
             raise VoidBounds("div: division by zero", _step(a))
@@ -281,7 +305,7 @@ def div(a: Any, b: Any) -> Bounded:
         form = mul(a, reciprocal(b)).form
     elif isinstance(a, Bounded) and a.affine:
         form = _elementwise_form(a, _reciprocal_ball(b, a))
-    return concretised("div", bounds, form, symbols_of(a, b))
+    return concretised("div", bounds, form, symbols_of(a, b), nonnegative(a, b))
 
 
 def _reciprocal_ball(b: Any, like: Bounded) -> Any:
@@ -300,12 +324,8 @@ def _reciprocal_ball(b: Any, like: Bounded) -> Any:
     ),
 )
 def addcmul(x: Any, a: Any, b: Any, *, value: float = 1) -> Bounded:
-    """``x + value a b``; a sum of squares and something nonnegative stays nonnegative."""
-    result = combination("addcmul", [(x, 1.0), (mul(a, b), float(value))], terms=5)
-    if a is b and value >= 0 and isinstance(x, Bounded):
-        low = torch.where(x._bounds[0] >= 0, result._bounds[0].clamp_min(0.0), result._bounds[0])
-        return Bounded(torch.stack((low, result._bounds[1])), result._form, result._symbols)
-    return result
+    """``x + value a b``."""
+    return combination("addcmul", [(x, 1.0), (mul(a, b), float(value))], terms=5)
 
 
 @rule(aten.addcdiv.default, example=lambda t: (t(2, 3), t(2, 3), t(3, low=0.5, high=3)))
@@ -317,10 +337,11 @@ def addcdiv(x: Any, a: Any, b: Any, *, value: float = 1) -> Bounded:
 
 
 def _direct(f: Callable[..., Tensor]) -> Callable[..., Tensor]:
-    """Run without cuDNN and oneDNN: Winograd and FFT algorithms do not obey the rounding bound, im2col does."""
+    """Run without cuDNN, oneDNN and NNPACK: Winograd and FFT do not obey the rounding bound, im2col does."""
 
     def run(*args: Any) -> Tensor:
-        with torch.backends.cudnn.flags(enabled=False), torch.backends.mkldnn.flags(enabled=False):
+        off = {"enabled": False}
+        with torch.backends.cudnn.flags(**off), torch.backends.mkldnn.flags(**off), torch.backends.nnpack.flags(**off):
             return f(*args)
 
     return run
@@ -401,7 +422,7 @@ def convolution_backward(grad: Any, x: Any, weight: Any, bias_sizes: Any, *optio
             return _direct(gradient(of))(grad, other)
         return _convolution_rule("convolution_backward", grad, other, gradient(of), terms)
 
-    bias = sum_(grad, [0, *range(2, grad.dim())]) if wanted[2] else None
+    bias = sum_(as_set(grad), [0, *range(2, grad.dim())]) if wanted[2] else None
     return product(0, weight, weight.shape[0] * kernel), product(1, x, batch), bias
 
 

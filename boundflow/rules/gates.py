@@ -22,6 +22,7 @@ from ..bounded import (
     Form,
     aten,
     concretised,
+    nonnegative,
     plain,
     point,
     rule,
@@ -35,8 +36,10 @@ from .linear import broadcast, combination, constant
 # --- comparisons ----------------------------------------------------------------------------------------------------
 
 
-def _ends(x: Any) -> tuple[Any, Any]:
-    """(lower, upper) of an operand, the value twice if it is plain."""
+def _ends(x: Any, other: Any) -> tuple[Any, Any]:
+    """(lower, upper) of an operand; a number that the dtype does not hold stands for its neighbours too."""
+    if isinstance(x, int | float):
+        x = constant(float(x), other.dtype, other.device)
     return (x._bounds[0], x._bounds[1]) if isinstance(x, Bounded) else (x, x)
 
 
@@ -44,39 +47,33 @@ def _condition(certain: Tensor, impossible: Tensor, *operands: Any) -> Bounded:
     return Bounded(torch.stack((certain, ~impossible)), None, symbols_of(*operands))
 
 
-def _greater(x: Any, y: Any) -> Bounded:
-    (xl, xu), (yl, yu) = _ends(x), _ends(y)
-    return _condition(xl > yu, xu <= yl, x, y)
-
-
-def _greater_equal(x: Any, y: Any) -> Bounded:
-    (xl, xu), (yl, yu) = _ends(x), _ends(y)
-    return _condition(xl >= yu, xu < yl, x, y)
-
-
 @rule(aten.gt.Scalar, aten.gt.Tensor, example=lambda t: (t(3, 4), t(4)), in_place=False)
 def gt(x: Any, y: Any) -> Bounded:
-    return _greater(x, y)
+    (xl, xu), (yl, yu) = _ends(x, y), _ends(y, x)
+    return _condition(xl > yu, xu <= yl, x, y)
 
 
 @rule(aten.lt.Scalar, aten.lt.Tensor, example=lambda t: (t(3, 4), t(4)), in_place=False)
 def lt(x: Any, y: Any) -> Bounded:
-    return _condition(_ends(x)[1] < _ends(y)[0], _ends(x)[0] >= _ends(y)[1], x, y)
+    (xl, xu), (yl, yu) = _ends(x, y), _ends(y, x)
+    return _condition(xu < yl, xl >= yu, x, y)
 
 
 @rule(aten.ge.Scalar, aten.ge.Tensor, example=lambda t: (t(3, 4), t(4)), in_place=False)
 def ge(x: Any, y: Any) -> Bounded:
-    return _greater_equal(x, y)
+    (xl, xu), (yl, yu) = _ends(x, y), _ends(y, x)
+    return _condition(xl >= yu, xu < yl, x, y)
 
 
 @rule(aten.le.Scalar, aten.le.Tensor, example=lambda t: (t(3, 4), t(4)), in_place=False)
 def le(x: Any, y: Any) -> Bounded:
-    return _condition(_ends(x)[1] <= _ends(y)[0], _ends(x)[0] > _ends(y)[1], x, y)
+    (xl, xu), (yl, yu) = _ends(x, y), _ends(y, x)
+    return _condition(xu <= yl, xl > yu, x, y)
 
 
 @rule(aten.eq.Scalar, aten.eq.Tensor, example=lambda t: (t(3, 4), t(4)), in_place=False)
 def eq(x: Any, y: Any) -> Bounded:
-    (xl, xu), (yl, yu) = _ends(x), _ends(y)
+    (xl, xu), (yl, yu) = _ends(x, y), _ends(y, x)
     return _condition((xl == xu) & (yl == yu) & (xl == yl), (xu < yl) | (yu < xl), x, y)
 
 
@@ -94,35 +91,48 @@ def isnan(x: Bounded) -> Tensor:
 # --- logic: and, or are monotone; not swaps the ends ----------------------------------------------------------------
 
 
-def _truth(x: Any) -> Tensor:
-    return x._bounds if isinstance(x, Bounded) else x.unsqueeze(0)
+def _truth(x: Any, dims: int) -> Tensor:
+    """(certainly, possibly) true; a number is true where it is not zero."""
+    if isinstance(x, Bounded):
+        return broadcast(x._bounds if x.dtype is torch.bool else ne(x, 0.0)._bounds, dims)
+    return broadcast(x.to(torch.bool).expand(2, *x.shape), dims)
 
 
 @rule(aten.logical_and.default, aten.bitwise_and.Tensor, example=None)
 def logical_and(x: Any, y: Any) -> Bounded:
-    return Bounded(_truth(x) & _truth(y), None, symbols_of(x, y))
+    dims = max(x.dim(), y.dim())
+    return Bounded(_truth(x, dims) & _truth(y, dims), None, symbols_of(x, y))
 
 
 @rule(aten.logical_or.default, aten.bitwise_or.Tensor, example=None)
 def logical_or(x: Any, y: Any) -> Bounded:
-    return Bounded(_truth(x) | _truth(y), None, symbols_of(x, y))
+    dims = max(x.dim(), y.dim())
+    return Bounded(_truth(x, dims) | _truth(y, dims), None, symbols_of(x, y))
 
 
 @rule(aten.logical_not.default, aten.bitwise_not.default, example=None)
 def logical_not(x: Bounded) -> Bounded:
-    return Bounded(~x._bounds.flip(0), None, x._symbols)
+    return Bounded(~_truth(x, x.dim()).flip(0), None, x._symbols)
 
 
 @rule(aten.all.default, aten.all.dim, example=None)
 def all_(x: Bounded, dim: int | None = None, keepdim: bool = False) -> Bounded:
-    reduced = x._bounds.flatten(1).all(1) if dim is None else x._bounds.all(dim % x.dim() + 1, keepdim)
+    truth = _truth(x, x.dim())
+    reduced = truth.flatten(1).all(1) if dim is None else truth.all(dim % x.dim() + 1, keepdim)
     return Bounded(reduced, None, x._symbols)
 
 
 @rule(aten.any.default, aten.any.dim, example=None)
 def any_(x: Bounded, dim: int | None = None, keepdim: bool = False) -> Bounded:
-    reduced = x._bounds.flatten(1).any(1) if dim is None else x._bounds.any(dim % x.dim() + 1, keepdim)
+    truth = _truth(x, x.dim())
+    reduced = truth.flatten(1).any(1) if dim is None else truth.any(dim % x.dim() + 1, keepdim)
     return Bounded(reduced, None, x._symbols)
+
+
+@rule(aten.isfinite.default, example=None)
+def isfinite(x: Bounded) -> Tensor:
+    """Always: a set with an infinite or NaN bound raises when it is made."""
+    return torch.ones(x.shape, dtype=torch.bool, device=x.device)
 
 
 # --- where ----------------------------------------------------------------------------------------------------------
@@ -137,8 +147,8 @@ def any_(x: Bounded, dim: int | None = None, keepdim: bool = False) -> Bounded:
 def where(condition: Any, a: Any, b: Any) -> Bounded:
     same_kind(a, b)
     a, b = _as_sets(condition, a, b)
-    certain, possible = _truth(condition).expand(2, *condition.shape)
     dims = max(condition.dim(), a.dim(), b.dim())
+    certain, possible = _truth(condition, dims)
     (al, au), (bl, bu) = broadcast(a._bounds, dims), broadcast(b._bounds, dims)
     undecided = possible & ~certain
     low = torch.where(certain, al, torch.where(undecided, torch.minimum(al, bl), bl))
@@ -147,12 +157,13 @@ def where(condition: Any, a: Any, b: Any) -> Bounded:
     form = None
     if a.affine or b.affine:
         form = _where_form(certain, undecided, a, b, bounds)
-    return concretised("where", bounds, form, symbols_of(condition, a, b))
+    return concretised("where", bounds, form, symbols_of(condition, a, b), nonnegative(a, b))
 
 
 def _as_sets(condition: Any, a: Any, b: Any) -> tuple[Bounded, Bounded]:
-    kinds = [x.dtype for x in (a, b) if isinstance(x, Tensor) and x.is_floating_point()]
-    dtype = kinds[0] if kinds else torch.get_default_dtype()
+    kinds = [x for x in (a, b) if isinstance(x, Tensor) and x.is_floating_point()]
+    kinds.sort(key=lambda x: x.dim() == 0 and not isinstance(x, Bounded))  # a 0-dimensional tensor adapts
+    dtype = kinds[0].dtype if kinds else torch.get_default_dtype()
 
     return constant(a, dtype, condition.device), constant(b, dtype, condition.device)
 
@@ -208,24 +219,24 @@ def gated(grad: Any, condition: Bounded) -> Bounded:
         factor, doubt = 0.5 * (shut_open[1] + shut_open[0]), 0.5 * (shut_open[1] - shut_open[0])
         spread = torch.minimum(rounding.deviation(grad._bounds, grad.form.center), grad.form.reach)
         modulus = rounding.up(spread + grad.form.center.abs())
-        radius = rounding.up(factor * grad.form.radius + doubt * modulus)
+        radius = rounding.up(factor * grad.form.radius + doubt * modulus) + rounding.tiny(1, grad.dtype)
         form = Form(factor * grad.form.center, factor * grad.form.generators, radius, grad.form.rows)
     return concretised("gate", bounds, form, symbols_of(grad, condition))
 
 
 @rule(aten.threshold_backward.default, example=lambda t: (t(3, 4), t(3, 4), 0))
 def threshold_backward(grad: Any, x: Any, threshold: float) -> Bounded:
-    return gated(grad, _greater(x, threshold))
+    return gated(grad, gt(x, threshold))
 
 
 @rule(aten.leaky_relu_backward.default, example=lambda t: (t(3, 4), t(3, 4), 0.1, False))
 def leaky_relu_backward(grad: Any, x: Any, slope: float, is_result: bool) -> Bounded:
     """The gate of the result is that of the argument as long as the slope is positive."""
     open_, shut = torch.tensor([1.0, slope], dtype=grad.dtype, device=grad.device)
-    ends = torch.where(_greater(x, 0.0)._bounds, open_, shut)
+    ends = torch.where(gt(x, 0.0)._bounds, open_, shut)
     return mul(grad, Bounded(rounding.outward_sum(hull(ends), hull(ends).abs(), 1), None, symbols_of(x)))
 
 
 @rule(aten.hardtanh_backward.default, example=lambda t: (t(3, 4), t(3, 4), -0.7, 0.4))
 def hardtanh_backward(grad: Any, x: Any, low: float, high: float) -> Bounded:
-    return gated(grad, logical_and(_greater(x, low), lt(x, high)))
+    return gated(grad, logical_and(gt(x, low), lt(x, high)))

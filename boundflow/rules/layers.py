@@ -20,10 +20,10 @@ import torch
 from torch import Tensor
 
 from .. import rounding
-from ..bounded import Bounded, Form, aten, concretised, internal, plain, point, replaces, rule, value
+from ..bounded import Bounded, Form, aten, concretised, first_order, internal, plain, point, replaces, rule, value
 from ..errors import UnsupportedOperator
 from .bilinear import mul, square
-from .linear import combination, mean, nonnegative, selected, sub, sum_, view
+from .linear import combination, mean, selected, sub, sum_, summed, view
 from .unary import ABS, EXP, RSQRT, SIGMOID, SQRT, apply
 
 # --- pooling: sums with nonnegative coefficients --------------------------------------------------------------------
@@ -48,7 +48,7 @@ def _area(kernel: Any) -> int:
 @rule(aten.avg_pool2d.default, example=lambda t: (t(1, 2, 5, 4), [2, 3], [2, 1], [1, 0]))
 def avg_pool2d(x: Bounded, kernel: Any, *options: Any) -> Bounded:
     f = _planes(lambda image: aten.avg_pool2d.default(image, kernel, *options), 2)
-    return nonnegative("avg_pool2d", x, f, _area(kernel) + 2)
+    return summed("avg_pool2d", x, f, _area(kernel) + 2)
 
 
 @rule(
@@ -62,13 +62,13 @@ def avg_pool2d_backward(grad: Bounded, x: Any, kernel: Any, *options: Any) -> Bo
         like = image.new_empty(*image.shape[:2], height, width)
         return aten.avg_pool2d_backward.default(image, like, kernel, *options)
 
-    return nonnegative("avg_pool2d_backward", grad, _planes(f, 2), _area(kernel) + 2)
+    return summed("avg_pool2d_backward", grad, _planes(f, 2), _area(kernel) + 2)
 
 
 @rule(aten._adaptive_avg_pool2d.default, example=lambda t: (t(1, 2, 5, 4), [3, 2]))
 def adaptive_avg_pool2d(x: Bounded, size: Any) -> Bounded:
     f = _planes(lambda image: aten._adaptive_avg_pool2d.default(image, size), 2)
-    return nonnegative("adaptive_avg_pool2d", x, f, x.shape[-1] * x.shape[-2] + 2)
+    return summed("adaptive_avg_pool2d", x, f, x.shape[-1] * x.shape[-2] + 2)
 
 
 @rule(aten._adaptive_avg_pool2d_backward.default, example=lambda t: (t(1, 2, 3, 2), t(1, 2, 5, 4)))
@@ -79,7 +79,7 @@ def adaptive_avg_pool2d_backward(grad: Bounded, x: Any) -> Bounded:
         like = image.new_empty(*image.shape[:2], height, width)
         return aten._adaptive_avg_pool2d_backward.default(image, like)
 
-    return nonnegative("adaptive_avg_pool2d_backward", grad, _planes(f, 2), height * width + 2)
+    return summed("adaptive_avg_pool2d_backward", grad, _planes(f, 2), height * width + 2)
 
 
 # --- softmax --------------------------------------------------------------------------------------------------------
@@ -139,7 +139,9 @@ def _softmax_form(x: Bounded, bounds: Tensor) -> Form:
     f, eye = x.form, torch.eye(classes, dtype=x.dtype, device=x.device)
     p = torch.softmax(f.center, -1)
     jacobian = p.unsqueeze(-1) * (eye - p.unsqueeze(-2))
-    low, high = bounds.unbind(0)
+    # the mean value theorem needs the slopes on the whole segment to the center, which may lie outside the interval
+    ends = torch.stack((torch.minimum(x._bounds[0], f.center), torch.maximum(x._bounds[1], f.center)))
+    low, high = softmax_bounds(ends)
     corners = torch.stack([a.unsqueeze(-1) * (eye - b.unsqueeze(-2)) for a in (low, high) for b in (high, low)])
     own = torch.stack([a * (1 - a) for a in (low, high)])  # on the diagonal both factors are the same p_c
     peak = torch.where((low < 0.5) & (high > 0.5), 0.25, own.amax(0))
@@ -246,27 +248,25 @@ def _statistics(x: Bounded, count: int, eps: float) -> tuple[Bounded, Bounded, B
     moduli = _modulus(x)
     # one-pass, two-pass and Welford formulas are all within gamma_n times the mean square of the input
     error = (moduli * moduli).mean(axes, keepdim=True) * rounding.gamma(4 * terms + 8, x.dtype)
-    variance = charged(variance, error)
-    variance = Bounded(variance._bounds.clamp_min(0.0), variance._form, variance._symbols)
+    variance = _nonnegative(charged(variance, error))
     return deviations, center, apply(RSQRT, combination("layer_norm", [(variance, 1.0), (float(eps), 1.0)]))
 
 
-def _normalised(x: Bounded, count: int, eps: float) -> tuple[Bounded, Bounded, Bounded]:
-    """(x - mean) / sqrt(variance + eps), whose square never sums to more than n."""
-    deviations, center, scale = _statistics(x, count, eps)
+def _normalised(x: Bounded, deviations: Bounded, center: Any, scale: Any, terms: int) -> Bounded:
+    """(x - mean) / sqrt(variance + eps), whose square never sums to more than n but for rounding of the mean."""
     result = mul(deviations, scale)
-    loss = (_modulus(x) + _modulus(center)) * _modulus(scale) * rounding.gamma(8, x.dtype)
+    loss = (_modulus(x) + _modulus(center)) * _modulus(scale) * rounding.gamma(8 + terms, x.dtype)
     result = charged(result, loss)
-    terms = math.prod(x.shape[-count:])
     limit = math.sqrt(terms) * (1 + rounding.gamma(8 * terms, x.dtype)) + float(loss.max())
-    return Bounded(result._bounds.clamp(-limit, limit), result._form, result._symbols), center, scale
+    return Bounded(result._bounds.clamp(-limit, limit), result._form, result._symbols)
 
 
 @rule(aten.native_layer_norm.default, example=lambda t: (t(2, 4), [4], t(4), t(4), 0.1))
 def layer_norm(x: Any, shape: Sequence[int], weight: Any, bias: Any, eps: float) -> tuple:
     if not isinstance(x, Bounded):
         x = point(x)
-    result, center, scale = _normalised(x, len(shape), eps)
+    deviations, center, scale = _statistics(x, len(shape), eps)
+    result = _normalised(x, deviations, center, scale, math.prod(shape))
     if weight is not None:
         result = mul(result, weight)
     if bias is not None:
@@ -284,12 +284,7 @@ def layer_norm_backward(
     if not isinstance(x, Bounded):
         x = point(x)
     terms = math.prod(shape)
-    normal = charged(
-        mul(sub(x, center), scale),
-        (_modulus(x) + _modulus(center)) * _modulus(scale) * rounding.gamma(8 + terms, x.dtype),
-    )
-    limit = math.sqrt(terms) * 1.01
-    normal = Bounded(normal._bounds.clamp(-limit, limit), normal._form, normal._symbols)
+    normal = _normalised(x, sub(x, center), center, scale, terms)
     grad_x = grad_weight = grad_bias = None
     if wanted[0]:
         g = grad if weight is None else mul(grad, weight)
@@ -299,7 +294,8 @@ def layer_norm_backward(
             terms=terms + 8,
         )
         moduli = _modulus(g)
-        total = moduli + moduli.mean(axes, keepdim=True) * (1 + _modulus(normal) * limit)
+        sizes = _modulus(normal)
+        total = moduli + moduli.mean(axes, keepdim=True) * (1 + sizes * sizes.amax(axes, keepdim=True))
         grad_x = mul(charged(inner, total * rounding.gamma(2 * terms + 8, x.dtype)), scale)
     if wanted[1]:
         grad_weight = sum_(mul(grad, normal), outer) if outer else mul(grad, normal)
@@ -347,7 +343,7 @@ class RoundedAffine(torch.autograd.Function):
         return charged(result, (_modulus(x) + shift.abs()) * scale.abs() * rounding.gamma(8, x.dtype))
 
     @staticmethod
-    @internal
+    @first_order
     def backward(ctx: Any, grad: Any) -> Any:  # type: ignore[override]
         result = mul(grad, ctx.scale) if isinstance(grad, Bounded) else grad * ctx.scale
         if isinstance(result, Bounded):
@@ -368,7 +364,8 @@ def _dropped(function: Callable[..., Tensor]) -> None:
         if inplace:
             raise UnsupportedOperator("dropout in place: use inplace=False")
         mask = function(torch.ones(x.shape, dtype=x.dtype, device=x.device), p, True)
-        return x * mask
+        ends = mask.expand(2, *mask.shape)  # 1 / (1 - p) is rounded, 0 is not
+        return x * Bounded(torch.where(ends == 0, ends, rounding.outward_sum(ends, ends, 1)), nonnegative=True)
 
 
 for _function in (
@@ -386,7 +383,7 @@ for _function in (
 @rule(aten.linalg_vector_norm.default, example=lambda t: (t(3, 4), 2, [1]))
 def vector_norm(x: Bounded, order: float = 2, dims: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Bounded:
     if order == 2:
-        return apply(SQRT, _nonnegative(sum_(square(x), dims, keepdim)))
+        return apply(SQRT, sum_(square(x), dims, keepdim))
     if order == 1:
         return sum_(apply(ABS, x), dims, keepdim)
     if order == math.inf:
@@ -405,5 +402,5 @@ def vector_norm(x: Bounded, order: float = 2, dims: Any = None, keepdim: bool = 
 
 
 def _nonnegative(x: Bounded) -> Bounded:
-    """A sum of squares is nonnegative whatever rounding did to its lower bound."""
-    return Bounded(x._bounds.clamp_min(0.0), x._form, x._symbols)
+    """A variance is nonnegative whatever rounding did to its lower bound."""
+    return Bounded(x._bounds.clamp_min(0.0), x._form, x._symbols, nonnegative=True)

@@ -22,9 +22,11 @@ from .. import rounding
 from ..bounded import (
     Bounded,
     Form,
+    as_set,
     aten,
     ball_form,
     concretised,
+    nonnegative,
     plain,
     point,
     replaces,
@@ -33,7 +35,7 @@ from ..bounded import (
     symbols_of,
     value,
 )
-from ..errors import MixedTensors, PlainTarget, UnsupportedOperator
+from ..errors import MixedTensors, PlainTarget, Undecided, UnsupportedOperator
 from ..symbols import NO_ROWS
 
 # --- structural: the same selection of elements from center, radius, bounds and every row ---------------------------
@@ -49,9 +51,11 @@ def map_form(form: Form | None, f: Callable[[Tensor, int], Tensor]) -> Form | No
     return Form(center, f(form.generators, 1), radius, form.rows)
 
 
-def selected(x: Bounded, f: Callable[[Tensor, int], Tensor]) -> Bounded:
-    """A set whose elements are elements of ``x``."""
-    return Bounded(f(x._bounds, 1), map_form(x._form, f), x._symbols, x._exact)
+def selected(x: Any, f: Callable[[Tensor, int], Tensor]) -> Bounded:
+    """A set whose elements are elements of ``x``, or zero."""
+    x = as_set(x)
+    form = map_form(x._form, f)
+    return Bounded(f(x._bounds, 1), form, x._symbols, x._exact, nonnegative=x._nonnegative)
 
 
 def structural(*operators: Any, example: Callable[..., tuple] | None) -> Callable[[Callable], Callable]:
@@ -146,14 +150,25 @@ def positional(*operators: Any, example: Callable[..., tuple]) -> None:
 
         @rule(operator, example=example)
         def apply(x: Bounded, *args: Any, _operator: Any = operator, **kwargs: Any) -> Any:
-            numbers = torch.arange(x.numel(), device=x.device).view(x.shape)
-            picked = _operator(numbers, *args, **kwargs)
+            picked = _operator(_numbers(x), *decided(args), **kwargs)
             if isinstance(picked, list | tuple):
                 return [_picked(x, part) for part in picked]
             return _picked(x, picked)
 
 
-def _picked(x: Bounded, positions: Tensor) -> Bounded:
+def decided(index: Any) -> Any:
+    """An index in which every condition has one answer, as a plain one."""
+    if isinstance(index, list | tuple):
+        return type(index)(decided(part) for part in index)
+    if not isinstance(index, Bounded):
+        return index
+    low, high = index._bounds.unbind(0)
+    if not bool((low == high).all()):
+        raise Undecided("this index is not the same for every tensor in the set: use torch.where or masked_fill")
+    return low
+
+
+def _picked(x: Any, positions: Tensor) -> Bounded:
     return selected(x, lambda tensor, lead: gathered(tensor, lead, positions))
 
 
@@ -213,15 +228,16 @@ def stack(parts: Sequence[Any], dim: int = 0) -> Bounded:
 # --- nonnegative: sums with coefficients >= 0 are monotone ----------------------------------------------------------
 
 
-def nonnegative(name: str, x: Bounded, f: Callable[[Tensor, int], Tensor], terms: float) -> Bounded:
+def summed(name: str, x: Any, f: Callable[[Tensor, int], Tensor], terms: float) -> Bounded:
     """``f`` is linear with coefficients >= 0 and adds ``terms`` elements up: ``[f(l), f(u)]``, outward."""
+    x = as_set(x)
     bounds = rounding.outward_sum(f(x._bounds, 1), f(x._bounds.abs(), 1), terms)
     form = None
     if x.affine:
         radius = f(x.form.radius + rounding.gamma(terms, x.dtype) * x.form.modulus, 0)
         radius = rounding.up(radius) + rounding.tiny(terms, x.dtype)
         form = Form(f(x.form.center, 0), f(x.form.generators, 1), radius, x.form.rows)
-    return concretised(name, bounds, form, x._symbols)
+    return concretised(name, bounds, form, x._symbols, x._nonnegative)
 
 
 def _axes(dims: Any, x: Tensor) -> list[int]:
@@ -240,26 +256,23 @@ def sum_(x: Bounded, dims: Any = None, keepdim: bool = False, *, dtype: Any = No
     if not axes:
         return selected(x, lambda tensor, lead: tensor)
     terms = math.prod(x.shape[dim] for dim in axes)
-    return nonnegative("sum", x, lambda v, lead: v.sum([dim + lead for dim in axes], keepdim), terms)
+    return summed("sum", x, lambda v, lead: v.sum([dim + lead for dim in axes], keepdim), terms)
 
 
 @rule(aten.mean.default, aten.mean.dim, example=lambda t: (t(3, 4), [1]))
 def mean(x: Bounded, dims: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Bounded:
     axes = _axes(dims, x)
+    if dtype not in (None, x.dtype):
+        raise MixedTensors(f"mean to {dtype}: convert with .to() first")
     if not x.dim():
         return selected(x, lambda tensor, lead: tensor)
     terms = math.prod(x.shape[dim] for dim in axes)
-    return nonnegative("mean", x, lambda v, lead: v.mean([dim + lead for dim in axes], keepdim), terms + 2)
+    return summed("mean", x, lambda v, lead: v.mean([dim + lead for dim in axes], keepdim), terms + 2)
 
 
 @rule(aten.cumsum.default, example=lambda t: (t(3, 4), 1))
 def cumsum(x: Bounded, dim: int, *, dtype: Any = None) -> Bounded:
-    return nonnegative("cumsum", x, lambda v, lead: v.cumsum(axis(dim, v, lead)), x.shape[dim])
-
-
-def _placed(name: str, x: Bounded, f: Callable[[Tensor, int], Tensor]) -> Bounded:
-    """Elements placed among zeros: exact."""
-    return Bounded(f(x._bounds, 1), map_form(x._form, f), x._symbols, x._exact)
+    return summed("cumsum", x, lambda v, lead: v.cumsum(axis(dim, v, lead)), x.shape[dim])
 
 
 @rule(aten.select_backward.default, example=lambda t: (t(2, 4), [2, 3, 4], 1, -1))
@@ -269,7 +282,7 @@ def select_backward(grad: Bounded, sizes: Sequence[int], dim: int, index: int) -
         out.select(lead + dim % len(sizes), index).copy_(tensor)
         return out
 
-    return _placed("select_backward", grad, f)
+    return selected(grad, f)
 
 
 @rule(aten.slice_backward.default, example=lambda t: (t(2, 2), [2, 5], 1, 0, 4, 2))
@@ -279,14 +292,14 @@ def slice_backward(grad: Bounded, sizes: Sequence[int], dim: int, start: int, en
         aten.slice.Tensor(out, lead + dim % len(sizes), start, end, step).copy_(tensor)
         return out
 
-    return _placed("slice_backward", grad, f)
+    return selected(grad, f)
 
 
 @rule(aten.constant_pad_nd.default, example=lambda t: (t(2, 3), [1, -1, 0, 2]))
 def constant_pad_nd(x: Bounded, pad: Sequence[int], fill: float = 0) -> Bounded:
     if fill:
         raise UnsupportedOperator("padding of a set with a value other than 0: use torch.cat with a full tensor")
-    return _placed("pad", x, lambda tensor, lead: aten.constant_pad_nd.default(tensor, pad))
+    return selected(x, lambda tensor, lead: aten.constant_pad_nd.default(tensor, pad))
 
 
 def _scattered(name: str, base: Bounded, positions: Tensor, source: Any) -> Bounded:
@@ -300,7 +313,7 @@ def _scattered(name: str, base: Bounded, positions: Tensor, source: Any) -> Boun
 
     most = int(torch.bincount(positions.flatten(), minlength=1).max()) if positions.numel() else 1
     source = source if isinstance(source, Bounded) else point(source.to(base.dtype))
-    added = nonnegative(name, source, place, most)
+    added = summed(name, source, place, most)
     return combination(name, [(base, 1.0), (added, 1.0)], terms=most + 1)
 
 
@@ -323,15 +336,16 @@ def embedding_dense_backward(grad: Bounded, index: Tensor, count: int, padding: 
         out = tensor.new_zeros(*tensor.shape[:lead], count, width)
         return out.index_add_(lead, index.flatten(), tensor.reshape(*tensor.shape[:lead], -1, width))
 
-    return nonnegative("embedding_backward", grad, f, index.numel())
+    return summed("embedding_backward", grad, f, index.numel())
 
 
 @rule(
     aten.index_put.default,
     example=lambda t: (t(3, 4), [torch.tensor([2, 0, 2])], t(3, 4), True),
 )
-def index_put(x: Bounded, indices: Any, values: Any, accumulate: bool = False) -> Bounded:
-    positions = aten.index.Tensor(_numbers(x), indices)
+def index_put(x: Any, indices: Any, values: Any, accumulate: bool = False) -> Bounded:
+    x = as_set(x)
+    positions = aten.index.Tensor(_numbers(x), decided(indices))
     if isinstance(values, Bounded):
         values = selected(values, lambda tensor, lead: expand(tensor, lead, positions.shape))
     else:
@@ -390,7 +404,7 @@ def assign(x: Any, index: Any, number: Any) -> None:
     """``x[index] = number``: written to x itself, where PyTorch would write through a view of it."""
     if not isinstance(x, Bounded):
         raise PlainTarget("x[index] = set would store a set in a plain tensor: make x bounded, or use torch.where")
-    positions = _numbers(x)[index]
+    positions = _numbers(x)[decided(index)]
     placed = constant(number, x.dtype, x.device).expand(positions.shape).reshape(-1)
     x.copy_(x.reshape(-1).index_put((positions.flatten(),), placed).view(x.shape))
 
@@ -421,9 +435,12 @@ def constant(x: Any, dtype: torch.dtype, device: torch.device) -> Bounded:
     if isinstance(x, Bounded):
         return x
     made = x.to(dtype) if isinstance(x, Tensor) else torch.tensor(x, dtype=dtype, device=device)
-    exact = x.dtype is dtype if isinstance(x, Tensor) else made.item() == x
-    if exact and (made.dim() > 0 or float(made).is_integer()):
-        return point(made)
+    if isinstance(x, Tensor):
+        exact = x.dtype is dtype and (x.dim() > 0 or float(x).is_integer())
+    else:
+        exact = made.item() == x
+    if exact:
+        return point(made.clone())
     return Bounded(rounding.outward(torch.stack((made, made))))
 
 
@@ -438,17 +455,23 @@ def combination(
     same_kind(*operands)
     sets = [x for x in operands if isinstance(x, Bounded)]
     like, dims = sets[0]._bounds, max(x.dim() for x in operands if isinstance(x, Tensor))
+    for x, a in summands:
+        rounding.require_normal(a, like.dtype)
+        if isinstance(x, int | float):
+            rounding.require_normal(x, like.dtype)
     ends = [(_ends(x, a, like, dims), a) for x, a in summands]
     bounds = _accumulated(ends)
     if charged is None and terms <= 3 and _rounds_once(summands, like.dtype):
         bounds = rounding.outward(bounds)
     else:
-        loaded = ends if charged is None else [(_ends(x, a, like, dims), a) for x, a in charged]
+        # other terms than the summands are charged at their largest, not at the end point of the same bound
+        loaded = ends if charged is None else [(_ends(x, 1.0, like, dims).abs().amax(0, True), a) for x, a in charged]
         bounds = rounding.outward_sum(bounds, _accumulated([(end.abs(), abs(a)) for end, a in loaded]), terms)
     form = None
     if any(x.affine for x in sets):
         form = _combined_form(summands, charged or summands, terms, sets, bounds.shape[1:])
-    return concretised(name, bounds, form, symbols_of(*sets))
+    never_negative = nonnegative(*operands) and all(a >= 0 for _, a in summands)
+    return concretised(name, bounds, form, symbols_of(*sets), never_negative)
 
 
 def _rounds_once(summands: Sequence[tuple[Any, float]], dtype: torch.dtype) -> bool:
@@ -564,9 +587,10 @@ def lerp(x: Any, end: Any, weight: float) -> Bounded:
 
 def _filled(x: Bounded, shape: Any, fill: float, dtype: Any = None, device: Any = None, **options: Any) -> Bounded:
     """A set of one tensor: what optimizers keep their state in."""
-    dtype = dtype or (x.dtype if x.dtype is not torch.bool else None)
-    made = torch.full(tuple(shape), fill, dtype=dtype, device=device or x.device)
-    return point(made, x._symbols)
+    dtype = dtype or (x.dtype if x.dtype is not torch.bool else torch.get_default_dtype())
+    number = constant(float(fill), dtype, device or x.device)
+    bounds = number._bounds.view(2, *(1,) * len(shape)).expand(2, *shape)
+    return Bounded(bounds, None, x._symbols, number._exact, nonnegative=fill >= 0)
 
 
 @rule(aten.zeros_like.default, example=None)
@@ -625,8 +649,11 @@ def to_copy(x: Bounded, *, dtype: Any = None, device: Any = None, **options: Any
     dtype = dtype or x.dtype
     if x.dtype is torch.bool and dtype is not torch.bool:
         rounding.unit(dtype)
-        return Bounded(x._bounds.to(dtype=dtype, device=device), None, x._symbols)
-    if dtype is not torch.bool:
+        return Bounded(x._bounds.to(dtype=dtype, device=device), None, x._symbols, nonnegative=True)
+    if dtype is torch.bool:
+        if x.dtype is not torch.bool:
+            raise UnsupportedOperator("a set as a condition: say x != 0")
+    else:
         rounding.unit(dtype)
 
     def convert(tensor: Tensor, lead: int) -> Tensor:

@@ -18,7 +18,19 @@ import torch
 from torch import Tensor
 
 from .. import rounding
-from ..bounded import Bounded, Form, aten, concretised, internal, plain, replaces, rule, same_kind, symbols_of
+from ..bounded import (
+    Bounded,
+    Form,
+    aten,
+    concretised,
+    first_order,
+    internal,
+    plain,
+    replaces,
+    rule,
+    same_kind,
+    symbols_of,
+)
 from ..errors import Undecided, UnsupportedOperator
 from .gates import gated
 from .linear import _scattered, as_tensor, broadcast, combination, gathered, neg, new_zeros, selected, sub
@@ -58,7 +70,7 @@ def largest(x: Bounded) -> Bounded:
         charge = rounding.gamma(1, x.dtype) * (form.modulus + excess)
         radius = rounding.up(form.radius + 0.5 * excess + charge)
         form = Form(form.center + 0.5 * excess, form.generators, radius, form.rows)
-    return concretised("max", bounds, form, x._symbols)
+    return concretised("max", bounds, form, x._symbols, x._nonnegative)
 
 
 def _along_last(x: Bounded, index: Tensor) -> Bounded:
@@ -105,7 +117,7 @@ class LargestEntry(torch.autograd.Function):
         return largest(x)
 
     @staticmethod
-    @internal
+    @first_order
     def backward(ctx: Any, grad: Any) -> Bounded:  # type: ignore[override]
         (x,) = ctx.saved_tensors
         return gated(grad.unsqueeze(-1).expand(x.shape), winners(x))
@@ -125,9 +137,17 @@ def amin(x: Bounded, dim: Any = (), keepdim: bool = False) -> Bounded:
     return -amax(-x, dim, keepdim)
 
 
-@replaces(torch.max, torch.Tensor.max, torch.min, torch.Tensor.min)
+@replaces(
+    torch.max,
+    torch.Tensor.max,
+    torch.min,
+    torch.Tensor.min,
+    torch.nn.functional.max_pool1d_with_indices,
+    torch.nn.functional.max_pool2d_with_indices,
+)
 def max_min(*args: Any, **kwargs: Any) -> Any:
-    raise UnsupportedOperator("max and min of a set return indices that are not one answer: use amax, amin or maximum")
+    """Refused, as are the indices of a pooling."""
+    raise UnsupportedOperator("the index of a maximum is not one answer for a set: use amax, amin or maximum")
 
 
 @rule(aten.argmax.default, example=None)

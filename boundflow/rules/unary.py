@@ -29,6 +29,8 @@ from torch import Tensor
 from .. import rounding
 from ..bounded import Bounded, Form, aten, concretised, plain, rule
 from ..errors import UnsupportedOperator, VoidBounds
+from .bilinear import mul, square, without_zero
+from .linear import ones_like, selected
 
 ROUNDINGS = 4  # PyTorch's elementary functions are within a few units in the last place of their terms
 FLOOR = 1024  # and within this many smallest normal numbers where they underflow
@@ -47,8 +49,10 @@ class Function:
     increasing: bool = True  # before the first turning point
     critical: Callable[[Tensor, int], Tensor] | None = None  # slope, piece -> where f' equals the slope
     moduli: Callable[[Tensor, Tensor], Tensor] | None = lambda x, y: y  # of |x|, |f(x)|; None: f is exact
+    correctly_rounded: bool = False  # then one step outwards is all that a value can be off
     extra: float = 0.0  # what PyTorch's formula is off by besides rounding
     domain: tuple[float, float] = (-math.inf, math.inf)
+    keeps_sign: bool = False  # f(x) >= 0 for x >= 0
     smallest: float = -math.inf
     largest: float = math.inf
 
@@ -77,7 +81,7 @@ def range_of(function: Function, bounds: Tensor) -> Tensor:
         y = y.flip(0)
     if function.moduli is None:
         return y
-    y = rounding.widened(y, allowance(function, bounds, y))
+    y = rounding.outward(y) if function.correctly_rounded else rounding.widened(y, allowance(function, bounds, y))
     if function.smallest > -math.inf or function.largest < math.inf:
         y = y.clamp(function.smallest, function.largest)
     return y
@@ -107,7 +111,7 @@ def relaxation(function: Function, bounds: Tensor, image: Tensor) -> tuple[Tenso
         a, b = edges[piece], edges[piece + 1]
         p = _critical_point(function, slope, piece, a, b)
         steep = derivative(p)
-        error = unit * (steep.abs() + slope.abs())
+        error = unit * (steep.abs() + slope.abs()) + rounding.tiny(1, dtype)
         tilt = sign * (steep - slope)
         missed = torch.maximum((tilt + error) * (p - a), (error - tilt) * (b - p)).clamp_min(0.0)
         offset = f(p) - slope * p
@@ -160,7 +164,8 @@ def apply(function: Function, x: Bounded) -> Bounded:
         radius = slope.abs() * (form.radius + charge * form.modulus) + delta + charge * mu.abs()
         radius = rounding.up(rounding.up(radius)) + rounding.tiny(2, x.dtype)
         form = Form(slope * form.center + mu, slope * form.generators, radius, form.rows)
-    return concretised(function.name, image, form, x._symbols)
+    never_negative = function.smallest >= 0 or (function.keeps_sign and x._nonnegative)
+    return concretised(function.name, image, form, x._symbols, never_negative)
 
 
 def function_rule(operator: Any, function: Function, low: float = -3.0, high: float = 3.0) -> None:
@@ -210,7 +215,7 @@ TANH = Function(
     smallest=-1.0,
     largest=1.0,
 )
-RELU = Function("relu", torch.relu, lambda x: (x > 0).to(x.dtype), (0.0,), (0, 0), moduli=None)
+RELU = Function("relu", torch.relu, lambda x: (x > 0).to(x.dtype), (0.0,), (0, 0), moduli=None, smallest=0.0)
 EXP = Function("exp", torch.exp, torch.exp, (), (1,), critical=lambda slope, piece: torch.log(slope), smallest=0.0)
 LOG = Function(
     "log",
@@ -228,6 +233,7 @@ SQRT = Function(
     (),
     (-1,),
     critical=lambda slope, piece: 0.25 / (slope * slope),
+    correctly_rounded=True,
     domain=(0.0, math.inf),
     smallest=0.0,
 )
@@ -250,8 +256,12 @@ RECIPROCAL = Function(
     (-1, 1),
     increasing=False,
     critical=lambda slope, piece: (2 * piece - 1) * torch.rsqrt(-slope),
+    correctly_rounded=True,
+    keeps_sign=True,
 )
-ABS = Function("abs", torch.abs, torch.sign, (0.0,), (0, 0), turning=(0.0,), increasing=False, moduli=None)
+ABS = Function(
+    "abs", torch.abs, torch.sign, (0.0,), (0, 0), turning=(0.0,), increasing=False, moduli=None, smallest=0.0
+)
 SIGN = Function("sign", torch.sign, moduli=None)
 
 function_rule(aten.tanh.default, TANH)
@@ -386,7 +396,9 @@ def clamped(low: float, high: float) -> Function:
         lambda x: ((x > low) & (x < high)).to(x.dtype),
         tuple(cut for cut in (low, high) if math.isfinite(cut)),
         (0,) * (1 + sum(math.isfinite(cut) for cut in (low, high))),
-        moduli=lambda x, y: y,  # the limits are converted to the dtype
+        correctly_rounded=True,  # nothing rounds but the limits, which are converted to the dtype
+        keeps_sign=high >= 0,
+        smallest=0.0 if low >= 0 else -math.inf,
     )
 
 
@@ -503,21 +515,22 @@ def _positive(name: str, *options: float) -> None:
 
 @rule(aten.reciprocal.default, example=lambda t: (t(3, 4, low=0.3, high=3),))
 def reciprocal(x: Bounded) -> Bounded:
-    from .bilinear import without_zero
-
     without_zero(x, "reciprocal")
     return apply(RECIPROCAL, x)
 
 
 @rule(aten.pow.Tensor_Scalar, example=lambda t: (t(3, 4), 3))
 def power(x: Bounded, exponent: float) -> Bounded:
-    from .bilinear import square
-
-    special = {1: lambda: x, 2: lambda: square(x), 0.5: lambda: apply(SQRT, x), -0.5: lambda: apply(RSQRT, x)}
-    if exponent in special:
-        return special[exponent]()
+    if exponent == 0:
+        return ones_like(x)
+    if exponent == 1:
+        return selected(x, lambda tensor, lead: tensor)
+    if exponent == 2:
+        return square(x)
     if exponent == -1:
         return reciprocal(x)
+    if abs(exponent) == 0.5:
+        return apply(SQRT if exponent > 0 else RSQRT, x)
     if exponent != int(exponent) or exponent < 3:
         raise UnsupportedOperator(f"x ** {exponent} has a rule for 0.5, -0.5, -1 and whole exponents from 1 on")
     return apply(_whole_power(int(exponent)), x)
@@ -535,6 +548,8 @@ def _whole_power(n: int) -> Function:
         turning=() if odd else (0.0,),
         increasing=odd,
         moduli=lambda x, y: n * y,
+        keeps_sign=True,
+        smallest=-math.inf if odd else 0.0,
     )
 
 
@@ -562,39 +577,33 @@ SIGMOID_SLOPE = Function(
 )
 
 
-def _times(grad: Any, slope: Bounded) -> Bounded:
-    from .bilinear import mul
-
-    return mul(grad, slope)
-
-
 @rule(aten.tanh_backward.default, example=lambda t: (t(3, 4), t(3, 4)))
 def tanh_backward(grad: Any, y: Any) -> Bounded:
-    return _times(grad, apply(ONE_MINUS_SQUARE, y))
+    return mul(grad, apply(ONE_MINUS_SQUARE, y))
 
 
 @rule(aten.sigmoid_backward.default, example=lambda t: (t(3, 4), t(3, 4, low=0, high=1)))
 def sigmoid_backward(grad: Any, y: Any) -> Bounded:
-    return _times(grad, apply(SIGMOID_SLOPE, y))
+    return mul(grad, apply(SIGMOID_SLOPE, y))
 
 
 @rule(aten.softplus_backward.default, example=lambda t: (t(3, 4), t(3, 4, low=-4, high=22), 1.5, 20))
 def softplus_backward(grad: Any, x: Any, beta: float, threshold: float) -> Bounded:
-    return _times(grad, apply(softplus_slope(float(beta), float(threshold)), x))
+    return mul(grad, apply(softplus_slope(float(beta), float(threshold)), x))
 
 
 @rule(aten.silu_backward.default, example=lambda t: (t(3, 4), t(3, 4, low=-9, high=9)))
 def silu_backward(grad: Any, x: Any) -> Bounded:
-    return _times(grad, apply(SILU_DERIVATIVE, x))
+    return mul(grad, apply(SILU_DERIVATIVE, x))
 
 
 @rule(aten.gelu_backward.default, example=lambda t: (t(3, 4), t(3, 4, low=-9.5, high=9)))
 def gelu_backward(grad: Any, x: Any, *, approximate: str = "none") -> Bounded:
-    return _times(grad, apply(GELU_DERIVATIVE, x))
+    return mul(grad, apply(GELU_DERIVATIVE, x))
 
 
 @rule(aten.elu_backward.default, example=lambda t: (t(3, 4), 1.3, 1.1, 0.8, False, t(3, 4)))
 def elu_backward(grad: Any, alpha: float, scale: float, input_scale: float, is_result: bool, x: Any) -> Bounded:
     if is_result:
         raise UnsupportedOperator("elu_ in place has no backward rule: use the out-of-place elu")
-    return _times(grad, apply(elu_slope(float(alpha), float(scale), float(input_scale)), x))
+    return mul(grad, apply(elu_slope(float(alpha), float(scale), float(input_scale)), x))
