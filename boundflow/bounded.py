@@ -409,7 +409,7 @@ def concretised(
         bounds = bounds.clamp_min(0.0)
     if form is not None and len(form.rows):
         assert symbols is not None
-        reach = rounding.up(symbols.support(form.generators) + form.radius)
+        reach = rounding.up(symbols.support(form.generators, form.rows) + form.radius)
         concrete = rounding.around(form.center, reach)
         bounds = torch.stack((torch.maximum(bounds[0], concrete[0]), torch.minimum(bounds[1], concrete[1])))
     else:

@@ -10,12 +10,19 @@ of M scalars; keep the free rows with the largest ``|row|_1 - |row|_inf``; the d
 M new rows ``diag(b)``, ``b_j = rho_j + sum over D of |G_kj|``, each with a fresh symbol. Sound because
 ``|sum_D G_kj xi_k + rho_j zeta_j| <= b_j``: for every execution there is a value of each fresh symbol that gives
 the same tensor. Two scalars never share a fresh symbol: (1, 0) and (0, 1) must not become (1, 1).
+
+Derived symbols. Between two reductions, what a step computes depends on the past only through the M state scalars. So
+after a reduction each scalar j gets one *derived* symbol z_j in [-1, 1], ``state_j = c_j + s_j z_j``, whose expansion
+``z_j = sum_k E_jk xi_k`` (with ``sum_k |E_jk| <= 1``) the space remembers. Tensors of the next step then carry M rows
+instead of all K; the support function sees through the expansion, so nothing is lost:
+
+    h(a) = sum_k |sum_j a_j E_jk|        (and sum_j |a_j|, the box, for derived symbols of an older expansion)
 """
 
 from __future__ import annotations
 
 import hashlib
-from typing import TYPE_CHECKING, Any, TypeGuard
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeGuard
 
 import numpy as np
 import torch
@@ -29,15 +36,18 @@ if TYPE_CHECKING:
     from .threats import Threat
 
 FREE = -1  # the owner of an error row
+DERIVED = -2  # the owner of a derived symbol
+CHUNK = 2**23  # numbers at a time when a support function looks through an expansion
 
 
 class Rows:
     """The symbols of the generator rows of a tensor, in order. Compared by identity, matched by number."""
 
-    __slots__ = ("_positions", "_unions", "numbers")
+    __slots__ = ("_positions", "_unions", "_views", "numbers")
 
     def __init__(self, numbers: np.ndarray):
         self.numbers = numbers
+        self._views: dict[Expansion, View] = {}
         self._unions: dict[Rows, Rows] = {}
         self._positions: dict[Rows, slice | Tensor] = {}
 
@@ -80,6 +90,48 @@ class Rows:
 NO_ROWS = Rows(np.empty(0, dtype=np.int64))
 
 
+class View(NamedTuple):
+    """How rows look through an expansion: which are derived, which stand among its deep rows, which are neither."""
+
+    derived: Tensor
+    among: Tensor  # for each derived row, its number in the expansion
+    known: Tensor
+    deep: Tensor  # for each known row, its place among the deep rows
+    other: Tensor
+
+
+class Expansion:
+    """``z = weights . xi``: what the derived symbols of one reduction stand for. ``weights`` is (M, K)."""
+
+    def __init__(self, derived: Rows, deep: Rows, weights: Tensor):
+        self.derived, self.deep, self.weights = derived, deep, weights
+
+    def view(self, rows: Rows) -> View:
+        """Cached with the rows, and dropped with them."""
+        if self not in rows._views:
+            device, first = self.weights.device, self.derived.numbers[0]
+            among = rows.numbers - first
+            derived = (among >= 0) & (among < len(self.derived))
+            order = np.argsort(self.deep.numbers)
+            place = np.searchsorted(self.deep.numbers, rows.numbers, sorter=order)
+            found = order[np.minimum(place, len(order) - 1)] if len(order) else np.zeros(len(rows), dtype=np.int64)
+            known = (self.deep.numbers[found] == rows.numbers) if len(order) else np.zeros(len(rows), dtype=bool)
+            other = ~derived & ~known
+            where = [np.flatnonzero(kind) for kind in (derived, known, other)]
+            parts = (where[0], among[derived], where[1], found[known], where[2])
+            rows._views[self] = View(*(torch.from_numpy(part).to(device) for part in parts))
+        return rows._views[self]
+
+    def expanded(self, generators: Tensor, rows: Rows) -> tuple[Tensor, Tensor]:
+        """Columns of ``generators`` (rows, n) over the deep rows (K, n), and what the product may be off by, summed."""
+        view = self.view(rows)
+        coefficients = generators[view.derived]
+        total = self.weights[view.among].T @ coefficients
+        total.index_add_(0, view.deep, generators[view.known])
+        error = coefficients.abs().sum(0) * rounding.gamma(len(self.derived) + 4, total.dtype)
+        return total, rounding.up(error)
+
+
 class Symbols:
     """One space of symbols: the threat they come from, their owners, and the budget of error rows.
 
@@ -96,6 +148,7 @@ class Symbols:
         self._count = 0
         self._first_row: dict[int, int] = {}
         self._raw: dict[int, bytes] = {}
+        self._expansion: Expansion | None = None
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Symbols:
         return self  # a copied tensor still speaks of the same attacker
@@ -141,10 +194,17 @@ class Symbols:
         """The owning sample of each row, ``FREE`` for error rows."""
         return self._owners[rows.numbers]
 
-    def support(self, generators: Tensor) -> Tensor:
-        """The largest ``sum_k G_k xi_k`` over the box of symbols, per element, rounded up."""
-        total = torch.linalg.vector_norm(generators, ord=1, dim=0)
-        return total * (1 + rounding.gamma(len(generators), total.dtype))
+    def support(self, generators: Tensor, rows: Rows) -> Tensor:
+        """The largest ``sum_k G_k xi_k`` over the symbol set, per element, rounded up."""
+        expansion = self._expansion
+        if expansion is None or not len(expansion.view(rows).derived):
+            return _box(generators)
+        flat, view = generators.reshape(len(rows), -1), expansion.view(rows)
+        totals = []
+        for part in flat.split(max(1, CHUNK // max(1, len(expansion.deep))), 1):
+            deep, error = expansion.expanded(part, rows)
+            totals.append(_box(deep) + error)
+        return rounding.up(torch.cat(totals) + _box(flat[view.other])).view(generators.shape[1:])
 
     @staticmethod
     def common(first: Symbols | None, second: Symbols | None) -> Symbols | None:
@@ -207,17 +267,39 @@ class Symbols:
             for form in forms:
                 rows = rows.union(form.rows)
             scalars = sum(tensor.numel() for tensor in state)
-            stacked = torch.cat([rows.place(form.generators, form.rows).flatten(1) for form in forms], dim=1)
-            kept, dropped = self._split(stacked, rows, (self.order - 1) * scalars)
+            stacked = torch.cat([rows.place(form.generators, form.rows).reshape(len(rows), -1) for form in forms], dim=1)
             radius = torch.cat([form.radius.flatten() for form in forms])
-            boxed = rounding.up(radius + self.support(stacked[dropped]))
+            stacked, rows, error = self.expand(stacked, rows)
+            kept, dropped = self._split(stacked, rows, (self.order - 1) * scalars)
+            boxed = rounding.up(rounding.up(radius + error) + _box(stacked[dropped]))
             numbers = np.concatenate((rows.numbers[kept.cpu().numpy()], self.fresh(scalars).numbers))
             generators = torch.cat((stacked[kept], boxed.diag()))
-            reduced, begin = Rows(numbers), 0
+            derived, scale = self._derive(Rows(numbers), generators)
+            begin = 0
             for tensor in state:
-                part = generators[:, begin : begin + tensor.numel()]
-                tensor.replace_form(self, reduced, part.reshape(len(reduced), *tensor.shape))
-                begin += tensor.numel()
+                size = tensor.numel()
+                part = Rows(derived.numbers[begin : begin + size])
+                diagonal = scale[begin : begin + size].diag().view(size, *tensor.shape)
+                tensor.replace_form(self, part, diagonal)
+                begin += size
+
+    def expand(self, generators: Tensor, rows: Rows) -> tuple[Tensor, Rows, Tensor]:
+        """Generators (rows, n) written over symbols that are not derived, and what this may be off by."""
+        expansion = self._expansion
+        if expansion is None:
+            return generators, rows, generators.new_zeros(generators.shape[1:])
+        deep, error = expansion.expanded(generators, rows)
+        other = expansion.view(rows).other
+        numbers = np.concatenate((expansion.deep.numbers, rows.numbers[other.cpu().numpy()]))
+        return torch.cat((deep, generators[other])), Rows(numbers), error
+
+    def _derive(self, deep: Rows, generators: Tensor) -> tuple[Rows, Tensor]:
+        """One derived symbol per column of ``generators`` (K, M): its rows, and the scales ``s_j``."""
+        scale = _box(generators)
+        weights = (generators / torch.where(scale > 0, scale, 1.0)).T.contiguous()
+        derived = Rows(self._new(np.full(len(scale), DERIVED)))
+        self._expansion = Expansion(derived, deep, weights)
+        return derived, scale
 
     def _require_own(self, tensor: Bounded) -> None:
         if Symbols.common(self, tensor.symbols) is not self:
@@ -239,6 +321,12 @@ class Symbols:
         for values in optimizer.state.values():
             held += [value for value in values.values() if isinstance(value, Tensor)]
         return list({id(tensor): tensor for tensor in held if _is_bounded(tensor)}.values())
+
+
+def _box(generators: Tensor) -> Tensor:
+    """``sum_k |G_k|``, rounded up."""
+    total = torch.linalg.vector_norm(generators, ord=1, dim=0)
+    return total * (1 + rounding.gamma(len(generators), total.dtype))
 
 
 def _parameters(optimizer: torch.optim.Optimizer) -> list[Tensor]:
