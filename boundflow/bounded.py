@@ -50,6 +50,28 @@ class Form:
     generators: Tensor
     radius: Tensor
     rows: Rows
+    axis: int | None = None  # of the samples whose own rows are among the generators, counted from the right
+
+    def __post_init__(self) -> None:
+        assert (self.axis is None) == (self.rows.batch is None), "own rows and their sample axis belong together"
+
+    @cached_property
+    def dense(self) -> Form:
+        """The same form with every own row written out, one row per symbol."""
+        batch = self.rows.batch
+        if batch is None:
+            return self
+        assert self.axis is not None
+        rest, where, own = self.rows.split()
+        device = self.center.device
+        values = self.generators[own.to(device)].movedim(self.axis, 1)
+        apart = values.new_zeros(*values.shape[:2], len(batch), *values.shape[2:])
+        every = torch.arange(len(batch), device=device)
+        apart[:, every, every] = values
+        apart = batch.written_out(apart).movedim(1, self.axis)
+        rows = rest.union(batch.distinct)
+        generators = rows.place(self.generators[where.to(device)], rest) + rows.place(apart, batch.distinct)
+        return Form(self.center, generators, self.radius, rows)
 
     @cached_property
     def reach(self) -> Tensor:
@@ -120,7 +142,7 @@ class Bounded(torch.Tensor):
     @property
     def generators(self) -> Tensor:
         """Rows of shape (K, *shape); K = 0 for an interval."""
-        return self._checked().form.generators
+        return self._checked().form.dense.generators
 
     @property
     def spread(self) -> Tensor:
@@ -144,6 +166,12 @@ class Bounded(torch.Tensor):
     def affine(self) -> bool:
         """Whether there are generator rows."""
         return self._form is not None and len(self._form.rows) > 0
+
+    def dense(self) -> Bounded:
+        """The same set with every own row written out."""
+        if self._form is None or self._form.rows.batch is None:
+            return self
+        return Bounded(self._bounds, self._form.dense, self._symbols, self._exact, nonnegative=self._nonnegative)
 
     def contains(self, value: Tensor) -> Tensor:
         """Whether each element of a plain tensor lies within its bounds."""
@@ -201,7 +229,7 @@ class Bounded(torch.Tensor):
         return copied
 
     def __reduce_ex__(self, protocol: Any) -> Any:
-        form = self._checked()._form
+        form = self._checked().dense()._form
         parts = (form.center, form.generators, form.radius, form.rows.numbers) if form else None
         is_parameter = isinstance(self, torch.nn.Parameter)
         kind = (self._exact, self.requires_grad, self._nonnegative)
@@ -210,16 +238,19 @@ class Bounded(torch.Tensor):
     def __tensor_flatten__(self) -> tuple[list[str], Any]:
         names = ["_bounds"] + (["_center", "_generators", "_radius"] if self._form is not None else [])
         rows = self.form.rows if self._form is not None else None
-        return names, (rows, self._symbols, self._exact, self._nonnegative)
+        axis = self.form.axis if self._form is not None else None
+        return names, (rows, axis, self._symbols, self._exact, self._nonnegative)
 
     @staticmethod
     def __tensor_unflatten__(inner: dict[str, Tensor], context: Any, size: Any, stride: Any) -> Bounded:
-        rows, symbols, exact, nonnegative = context
-        form = Form(inner["_center"], inner["_generators"], inner["_radius"], rows) if rows is not None else None
+        rows, axis, symbols, exact, nonnegative = context
+        form = None
+        if rows is not None:
+            form = Form(inner["_center"], inner["_generators"], inner["_radius"], rows, axis)
         return Bounded(inner["_bounds"], form, symbols, exact, nonnegative=nonnegative)
 
     _center = property(lambda self: self.form.center)
-    _generators = property(lambda self: self.form.generators)
+    _generators = property(lambda self: self.form.generators)  # own rows as they are
     _radius = property(lambda self: self.form.radius)
 
     @classmethod
@@ -409,7 +440,7 @@ def concretised(
         bounds = bounds.clamp_min(0.0)
     if form is not None and len(form.rows):
         assert symbols is not None
-        reach = rounding.up(symbols.support(form.generators, form.rows) + form.radius)
+        reach = rounding.up(symbols.support(form) + form.radius)
         concrete = rounding.around(form.center, reach)
         bounds = torch.stack((torch.maximum(bounds[0], concrete[0]), torch.minimum(bounds[1], concrete[1])))
     else:
@@ -443,6 +474,20 @@ def plain(x: Any) -> bool:
 def value(x: Any) -> Any:
     """The value of a plain operand."""
     return x._bounds[0] if isinstance(x, Bounded) else x
+
+
+def own_axis(*operands: Any) -> tuple[list[Any], int | None]:
+    """Operands of an elementwise operator and their common sample axis; own rows that do not fit are written out."""
+    marked = [x for x in operands if isinstance(x, Bounded) and x.affine and x.form.rows.batch is not None]
+    if not marked:
+        return list(operands), None
+    form = marked[0].form
+    shape = torch.broadcast_shapes(*(x.shape for x in operands if isinstance(x, Tensor)))
+    assert form.axis is not None and form.rows.batch is not None
+    fits = all(x.form.rows.batch is form.rows.batch and x.form.axis == form.axis for x in marked)
+    if fits and shape[form.axis] == len(form.rows.batch):
+        return list(operands), form.axis
+    return [x.dense() if isinstance(x, Bounded) else x for x in operands], None
 
 
 def symbols_of(*operands: Any) -> Symbols | None:

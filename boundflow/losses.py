@@ -71,7 +71,7 @@ class BinaryCrossEntropy(torch.autograd.Function):
         if z.affine or (isinstance(targets, Bounded) and targets.affine):
             form = sub(apply(softplus_function(1.0, THRESHOLD), z), mul(targets, z)).form
             charge = rounding.gamma(8, z.dtype) * (1 + 2 * z.form.modulus)
-            form = Form(form.center, form.generators, rounding.up(form.radius + charge), form.rows)
+            form = Form(form.center, form.generators, rounding.up(form.radius + charge), form.rows, form.axis)
         return concretised("binary_cross_entropy", bounds, form, symbols_of(z, targets))
 
     @staticmethod

@@ -17,6 +17,11 @@ after a reduction each scalar j gets one *derived* symbol z_j in [-1, 1], ``stat
 instead of all K; the support function sees through the expansion, so nothing is lost:
 
     h(a) = sum_k |sum_j a_j E_jk|        (and sum_j |a_j|, the box, for derived symbols of an older expansion)
+
+Own rows. In a batch of B samples with F features each, sample i's symbols reach only position i of the sample axis
+until positions are summed. So F *own* rows stand for all B F symbols: row f at position i is the symbol (sample i,
+feature f). They carry negative numbers, one per (batch, feature), and work as ordinary rows as long as positions stay
+apart; whatever mixes positions writes them out first.
 """
 
 from __future__ import annotations
@@ -32,7 +37,7 @@ from . import rounding
 from .errors import MixedSymbols
 
 if TYPE_CHECKING:
-    from .bounded import Bounded
+    from .bounded import Bounded, Form
     from .threats import Threat
 
 FREE = -1  # the owner of an error row
@@ -40,13 +45,47 @@ DERIVED = -2  # the owner of a derived symbol
 CHUNK = 2**23  # numbers at a time when a support function looks through an expansion
 
 
+class Batch:
+    """The samples along a sample axis: ``numbers`` (B, F) are the symbols that its own rows stand for."""
+
+    def __init__(self, numbers: np.ndarray, first: int):
+        self.numbers, self.first = numbers, first
+        distinct, places = np.unique(numbers, return_inverse=True)
+        self.distinct, self.places = Rows(distinct), torch.from_numpy(places.reshape(numbers.shape))
+        self._deep: dict[Expansion, Tensor] = {}
+
+    def __len__(self) -> int:
+        return len(self.numbers)
+
+    @property
+    def own(self) -> Rows:
+        """The own rows, one per feature."""
+        return Rows(self.first - np.arange(self.numbers.shape[1]), self)
+
+    def written_out(self, values: Tensor) -> Tensor:
+        """Own values (F, B, *shape), one per symbol, as rows of the distinct symbols; a sample may occur twice."""
+        out = values.new_zeros(len(self.distinct), *values.shape[2:])
+        flat = values.transpose(0, 1).reshape(-1, *values.shape[2:])
+        return out.index_add_(0, self.places.flatten().to(values.device), flat)
+
+    def deep(self, expansion: Expansion) -> Tensor:
+        """Where each symbol stands among the deep rows of an expansion, (F, B); the number of rows if nowhere."""
+        if expansion not in self._deep:
+            view = expansion.view(self.distinct)
+            place = torch.full((len(self.distinct),), len(expansion.deep), device=view.known.device)
+            place[view.known] = view.deep
+            self._deep = {expansion: place[self.places.to(place.device)].T.contiguous()}
+        return self._deep[expansion]
+
+
 class Rows:
     """The symbols of the generator rows of a tensor, in order. Compared by identity, matched by number."""
 
-    __slots__ = ("_positions", "_unions", "_views", "numbers")
+    __slots__ = ("_positions", "_unions", "_views", "batch", "numbers")
 
-    def __init__(self, numbers: np.ndarray):
+    def __init__(self, numbers: np.ndarray, batch: Batch | None = None):
         self.numbers = numbers
+        self.batch = batch  # whose own rows are among these
         self._views: dict[Expansion, View] = {}
         self._unions: dict[Rows, Rows] = {}
         self._positions: dict[Rows, slice | Tensor] = {}
@@ -61,9 +100,18 @@ class Rows:
         if len(other) > len(self):
             return other.union(self)
         if other not in self._unions:
+            assert self.batch is None or other.batch is None or self.batch is other.batch
             new = other.numbers[~np.isin(other.numbers, self.numbers)]
-            self._unions[other] = Rows(np.concatenate((self.numbers, new))) if len(new) else self
+            numbers = np.concatenate((self.numbers, new))
+            self._unions[other] = Rows(numbers, self.batch or other.batch) if len(new) else self
         return self._unions[other]
+
+    def split(self) -> tuple[Rows, Tensor, Tensor]:
+        """The rows that are not own, where they stand, and where the own rows stand by feature."""
+        assert self.batch is not None
+        own = self.numbers < 0
+        by_feature = np.flatnonzero(own)[np.argsort(self.batch.first - self.numbers[own])]
+        return Rows(self.numbers[~own]), torch.from_numpy(np.flatnonzero(~own)), torch.from_numpy(by_feature)
 
     def positions(self, part: Rows) -> slice | Tensor:
         """Where the rows of ``part``, all of them among these, stand."""
@@ -132,6 +180,32 @@ class Expansion:
         return total, rounding.up(error)
 
 
+class _OwnColumns:
+    """Own rows inside a support function: each element adds its own sample's rows to the deep rows they stand for."""
+
+    def __init__(self, expansion: Expansion, form: Form):
+        rows, batch = form.rows, form.rows.batch
+        assert batch is not None and form.axis is not None
+        device = form.center.device
+        _, _, own = rows.split()
+        self.own = own.to(device)
+        other = expansion.view(rows).other
+        self.other = other[~torch.isin(other, self.own)]
+        shape = [1] * form.center.dim()
+        shape[form.axis] = len(batch)
+        self.positions = torch.arange(len(batch), device=device).view(shape).expand(form.center.shape).flatten()
+        self.places = batch.deep(expansion)
+
+    def added(self, deep: Tensor, part: Tensor, begin: int) -> Tensor:
+        """``sum_k |.|`` of the deep rows with the own rows added; own symbols that are not deep count by themselves."""
+        places = self.places[:, self.positions[begin : begin + part.shape[1]]]
+        own = part[self.own]
+        known = places < len(deep)
+        deep.scatter_add_(0, torch.where(known, places, 0), torch.where(known, own, 0.0))
+        # one more rounding per own row: the count of terms is generous enough for it
+        return _box(deep) + _box(torch.where(known, 0.0, own)) + _box(part[self.other])
+
+
 class Symbols:
     """One space of symbols: the threat they come from, their owners, and the budget of error rows.
 
@@ -148,6 +222,8 @@ class Symbols:
         self._count = 0
         self._first_row: dict[int, int] = {}
         self._raw: dict[int, bytes] = {}
+        self._batches: dict[bytes, Batch] = {}
+        self._own = -1  # the next number of an own row
         self._expansion: Expansion | None = None
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Symbols:
@@ -170,11 +246,12 @@ class Symbols:
         """New free rows."""
         return Rows(self._new(np.full(count, FREE)))
 
-    def of_samples(self, samples: np.ndarray, features: int, raw: np.ndarray) -> Rows:
-        """The rows owned by these (distinct) samples, ``features`` each; the same rows at every call.
+    def of_samples(self, samples: np.ndarray, raw: np.ndarray) -> Rows:
+        """Own rows of a batch of samples; a sample's symbols are the same at every call.
 
         A symbol may only reappear for the same raw value: ``raw`` holds the values, one line per sample.
         """
+        features = raw.shape[1]
         for sample, line in zip(samples.tolist(), raw, strict=True):
             content = f"{line.dtype}{line.shape}".encode() + line.tobytes()
             fingerprint = hashlib.blake2b(content, digest_size=16).digest()
@@ -183,28 +260,39 @@ class Symbols:
                     f"sample {sample} was lifted before with other values, and one symbol cannot mean both. Lift the "
                     "raw data, then augment or normalise the bounded batch."
                 )
-        unseen = [int(sample) for sample in samples if int(sample) not in self._first_row]
+        unseen = list(dict.fromkeys(sample for sample in samples.tolist() if sample not in self._first_row))
         if unseen:
             numbers = self._new(np.repeat(unseen, features))
             self._first_row.update(zip(unseen, numbers[::features].tolist(), strict=True))
-        first = np.array([self._first_row[int(sample)] for sample in samples], dtype=np.int64)
-        return Rows((first[:, None] + np.arange(features)).ravel())
+        first = np.array([self._first_row[sample] for sample in samples.tolist()], dtype=np.int64)
+        key = first.tobytes()
+        if key not in self._batches:
+            self._batches = dict(list(self._batches.items())[-7:])  # the same batches come back in full-batch training
+            self._batches[key] = Batch(first[:, None] + np.arange(features), self._own)
+            self._own -= features
+        return self._batches[key].own
 
     def owners(self, rows: Rows) -> np.ndarray:
         """The owning sample of each row, ``FREE`` for error rows."""
         return self._owners[rows.numbers]
 
-    def support(self, generators: Tensor, rows: Rows) -> Tensor:
+    def support(self, form: Form) -> Tensor:
         """The largest ``sum_k G_k xi_k`` over the symbol set, per element, rounded up."""
-        expansion = self._expansion
+        expansion, generators, rows = self._expansion, form.generators, form.rows
         if expansion is None or not len(expansion.view(rows).derived):
             return _box(generators)
-        flat, view = generators.reshape(len(rows), -1), expansion.view(rows)
+        view, flat = expansion.view(rows), generators.reshape(len(rows), -1)
+        own = _OwnColumns(expansion, form) if rows.batch is not None else None
+        size = max(1, CHUNK // max(1, len(expansion.deep)))
         totals = []
-        for part in flat.split(max(1, CHUNK // max(1, len(expansion.deep))), 1):
+        for begin in range(0, flat.shape[1], size):
+            part = flat[:, begin : begin + size]
             deep, error = expansion.expanded(part, rows)
-            totals.append(_box(deep) + error)
-        return rounding.up(torch.cat(totals) + _box(flat[view.other])).view(generators.shape[1:])
+            if own is None:
+                totals.append(_box(deep) + error + _box(part[view.other]))
+            else:
+                totals.append(own.added(deep, part, begin) + error)
+        return rounding.up(torch.cat(totals)).view(generators.shape[1:])
 
     @staticmethod
     def common(first: Symbols | None, second: Symbols | None) -> Symbols | None:
@@ -249,7 +337,7 @@ class Symbols:
                 gradient = parameter.grad
                 if gradient is not None and _is_bounded(gradient):
                     self._require_own(gradient)
-                    form, count = gradient.form, gradient.numel()
+                    form, count = gradient.form.dense, gradient.numel()
                     new = form.radius.flatten().diag().view(count, *gradient.shape)
                     rows = Rows(np.concatenate((form.rows.numbers, self.fresh(count).numbers)))
                     gradient.replace_form(self, rows, torch.cat((form.generators, new)))
@@ -262,12 +350,14 @@ class Symbols:
                 return
             for tensor in state:
                 self._require_own(tensor)
-            forms = [tensor.form for tensor in state]
+            forms = [tensor.form.dense for tensor in state]
             rows = NO_ROWS
             for form in forms:
                 rows = rows.union(form.rows)
             scalars = sum(tensor.numel() for tensor in state)
-            stacked = torch.cat([rows.place(form.generators, form.rows).reshape(len(rows), -1) for form in forms], dim=1)
+            stacked = torch.cat(
+                [rows.place(form.generators, form.rows).reshape(len(rows), -1) for form in forms], dim=1
+            )
             radius = torch.cat([form.radius.flatten() for form in forms])
             stacked, rows, error = self.expand(stacked, rows)
             kept, dropped = self._split(stacked, rows, (self.order - 1) * scalars)

@@ -14,7 +14,6 @@ import torch
 from torch import Tensor
 
 from .bounded import Bounded, Form, concretised
-from .errors import MixedSymbols
 from .lift import ball, interval
 from .rules.linear import constant
 from .symbols import Symbols
@@ -64,19 +63,13 @@ class Linf(Threat):
             raise ValueError(f"index must hold one sample number per row: {samples.shape} for {len(x)} rows")
         boxed = self.box(x)
         center, radius = boxed.form.center, boxed.form.radius
-        distinct, first, position = np.unique(samples, return_index=True, return_inverse=True)
         features = x[0].numel()
         raw = x.detach().cpu().reshape(len(x), features).numpy()
-        if not np.array_equal(raw, raw[first][position]):
-            raise MixedSymbols("one sample number stands for two different rows of this batch")
-        rows = symbols.of_samples(distinct, features, raw[first])
-        generators = x.new_zeros(len(distinct), features, len(x), features)
-        batch = torch.arange(len(x), device=x.device)
-        where = torch.from_numpy(position).to(x.device)
-        feature = torch.arange(features, device=x.device)
-        generators[where[:, None], feature, batch[:, None], feature] = radius.reshape(len(x), features)
+        rows = symbols.of_samples(samples, raw)
+        # own row f is the radius of feature f at every position, and zero at all other features
+        generators = torch.diag_embed(radius.reshape(len(x), features)).permute(1, 0, 2)
         # the radius is rounded up, so xi = 1 is a little more than epsilon: the symbol covers it
-        form = Form(center, generators.view(len(rows), *x.shape), torch.zeros_like(center), rows)
+        form = Form(center, generators.reshape(features, *x.shape), torch.zeros_like(center), rows, -x.dim())
         return concretised("lift", boxed._bounds, form, symbols), y
 
 

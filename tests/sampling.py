@@ -15,12 +15,13 @@ from boundflow.bounded import Form
 from boundflow.symbols import NO_ROWS, Rows
 
 SYMBOLS = 3  # generator rows per operand family
+OWN = 2  # own rows per sample, where there is a sample axis
 
 
 class Case:
     """Operands of one operator call, and draws of all of them under common symbols."""
 
-    def __init__(self, seed: int, dtype: torch.dtype, rows: int, draws: int = 12):
+    def __init__(self, seed: int, dtype: torch.dtype, rows: int, draws: int = 12, own: bool = False):
         self.random = np.random.default_rng(seed)
         self.dtype, self.rows, self.draws = dtype, rows, draws
         self.symbols = bf.Symbols(bf.threats.Linf(1.0))
@@ -29,6 +30,16 @@ class Case:
         corners = self.random.choice([-1.0, 1.0], size=(draws // 2, rows))
         inner = self.random.integers(-4, 5, size=(draws - draws // 2, rows)) / 4
         self.xi = np.concatenate((corners, inner))
+        self.samples = int(self.random.integers(2, 6)) if own else 0  # length of a sample axis, if there is one
+        if own:
+            order = self.random.permutation(self.samples) // self.random.integers(1, 3)  # a sample may occur twice
+            raw = np.tile(order[:, None], (1, OWN)).astype(np.float64)
+            self.own_rows = self.symbols.of_samples(order, raw)
+            numbers = self.own_rows.batch.distinct.numbers
+            self.own_places = self.own_rows.batch.places.numpy()  # (samples, OWN)
+            self.own_xi = self.random.integers(-4, 5, size=(draws, len(numbers))) / 4
+            self.all_rows = Rows(np.concatenate((self.all_rows.numbers, numbers)))
+            self.xi = np.concatenate((self.xi, self.own_xi), 1)
         self.members: dict[int, list[Tensor]] = {}
         self.keep: list[Tensor] = []
 
@@ -39,31 +50,53 @@ class Case:
         """A bounded operand with members in [low, high]; one in eight is a plain tensor."""
         room = (high - low) / 2
         center = self._grid(low + room / 2, high - room / 2, shape)
-        share = room / 2 / (self.rows + 1)
+        share = room / 2 / (self.rows + 2)
         generators = self._grid(-share, share, (self.rows, *shape)) if self.rows else np.zeros((0, *shape))
         if self.rows and self.random.random() < 0.5:  # some elements do not depend on some symbols
             generators *= self.random.integers(0, 2, size=(self.rows, *(1,) * len(shape)))
         radius = self._grid(0, share, shape) * self.random.integers(0, 2, size=shape)
+        axes = [axis for axis in range(-len(shape), 0) if shape[axis] == self.samples]
+        axis = int(self.random.choice(axes)) if axes else None
+        own = self._grid(-share / OWN, share / OWN, (OWN, *shape)) if axis is not None else None
         drawn = []
-        for xi in self.xi:
+        for draw, xi in enumerate(self.xi):
             zeta = self.random.choice([-1.0, -0.5, 0.0, 1.0], size=shape)
-            drawn.append(center + np.tensordot(xi, generators, 1) + radius * zeta)
+            member = center + np.tensordot(xi[: self.rows], generators, 1) + radius * zeta
+            if own is not None:
+                along = [1] * len(shape)
+                along[axis] = self.samples
+                for feature in range(OWN):
+                    symbols = self.own_xi[draw, self.own_places[:, feature]]
+                    member = member + own[feature] * symbols.reshape(along)
+            drawn.append(member)
         members = [torch.tensor(member, dtype=self.dtype) for member in drawn]
-        made = self._set(center, generators, radius, members)
+        made = self._set(center, generators, radius, members, own, axis)
         self.members[id(made)] = members
         self.keep.append(made)
         return made
 
-    def _set(self, center: np.ndarray, generators: np.ndarray, radius: np.ndarray, members: list[Tensor]) -> Tensor:
+    def _set(
+        self,
+        center: np.ndarray,
+        generators: np.ndarray,
+        radius: np.ndarray,
+        members: list[Tensor],
+        own: np.ndarray | None,
+        axis: int | None,
+    ) -> Tensor:
         def tensor(values: np.ndarray) -> Tensor:
             return torch.tensor(values, dtype=self.dtype)
 
+        rows = Rows(self.all_rows.numbers[: self.rows])
+        if own is not None:
+            generators = np.concatenate((generators, own))
+            rows = rows.union(self.own_rows) if self.rows >= OWN else self.own_rows.union(rows)
         reach = np.abs(generators).sum(0) + radius
         lower, upper = tensor(center - reach), tensor(center + reach)
         if self.rows and self.random.random() < 0.5:  # an interval part that is tighter than the affine form
             stacked = torch.stack(members)
             lower, upper = stacked.amin(0), stacked.amax(0)
-        form = Form(tensor(center), tensor(generators), tensor(radius), self.all_rows)
+        form = Form(tensor(center), tensor(generators), tensor(radius), rows, axis)
         return bf.Bounded(torch.stack((lower, upper)), form if self.rows else None, self.symbols)
 
     def member(self, operand: object, draw: int) -> object:
@@ -89,9 +122,9 @@ def outside(result: bf.Bounded, value: Tensor) -> str | None:
 
 def off_the_form(result: bf.Bounded, value: Tensor, xi: np.ndarray, rows: Rows) -> str | None:
     """Why ``value`` is not ``c + G xi + rho zeta`` for these symbols, in extended precision; None if it is."""
-    form = result._form
-    if form is None or not len(form.rows):
+    if result._form is None or not len(result._form.rows):
         return None
+    form = result._form.dense
     by_number = dict(zip(rows.numbers.tolist(), xi.tolist(), strict=True))
     weights = np.array([by_number[number] for number in form.rows.numbers.tolist()], dtype=np.longdouble)
     center = form.center.numpy().astype(np.longdouble)

@@ -5,6 +5,7 @@ The oracle evaluates each function with python-flint at 200 bits from its defini
 
 from __future__ import annotations
 
+import dataclasses
 import math
 
 import numpy as np
@@ -176,6 +177,17 @@ def test_relaxations_are_second_order(name: str) -> None:
         with rounding.nearest():
             errors.append(float(unary.relaxation(function, bounds, unary.range_of(function, bounds))[2]))
     assert errors[1] < 0.3 * errors[0]
+
+
+@pytest.mark.parametrize("candidate", [-50.0, -0.3, 0.0, 0.4, 50.0])
+def test_a_critical_point_is_a_candidate_not_a_bound(candidate: float) -> None:
+    """However wrong the computed critical point is, what it misses is paid for, on convex and on concave pieces."""
+    wrong = dataclasses.replace(unary.TANH, critical=lambda slope, piece: torch.full_like(slope, candidate))
+    bounds = torch.tensor([[-2.0, -1.0, 0.2, -2.0, -0.5], [-0.1, 1.5, 2.5, 0.1, 0.4]], dtype=torch.float64)
+    slope, offset, error = unary.relaxation(wrong, bounds, unary.range_of(wrong, bounds))
+    for weight in torch.linspace(0, 1, 101, dtype=torch.float64):
+        x = bounds[0] * (1 - weight) + bounds[1] * weight
+        assert bool(((torch.tanh(x) - slope * x - offset).abs() <= error).all())
 
 
 def test_every_function_of_the_table_is_judged() -> None:

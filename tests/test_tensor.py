@@ -68,7 +68,7 @@ def test_printing_is_short(x: bf.Bounded) -> None:
     assert "Bounded(shape=(2, 3)" in text and "width" in text and len(text) < 120
     assert "[" in repr(x.sum()) and "rows" not in text
     symbols = bf.Symbols(bf.threats.Linf(0.1))
-    assert "rows=4" in repr(symbols.lift(torch.zeros(2, 2), torch.zeros(2), torch.arange(2))[0])
+    assert "rows=2" in repr(symbols.lift(torch.zeros(2, 2), torch.zeros(2), torch.arange(2))[0])
     assert "undecided=1" in repr(x > 0) and "float64" in repr(x.double()) and str(x) == text
     assert "requires_grad" in repr(nn.Parameter(x)) and "Linf(0.1)" in repr(symbols)
     assert repr(x[:0]).startswith("Bounded(shape=(0, 3)")

@@ -30,6 +30,7 @@ from ..bounded import (
     aten,
     concretised,
     nonnegative,
+    own_axis,
     plain,
     point,
     replaces,
@@ -39,40 +40,58 @@ from ..bounded import (
     value,
 )
 from ..errors import UnsupportedOperator, VoidBounds
+from ..symbols import NO_ROWS, Rows
 from .linear import as_tensor, broadcast, combination, selected, sum_, to_copy, view
 
 Product = Callable[[Tensor, Tensor], Tensor]
 
 
-def bilinear_form(a: Any, b: Any, f: Product, left: Product, right: Product, terms: float) -> Form:
-    """The affine rule; ``left`` and ``right`` are f with generator rows on its first or second operand."""
+def bilinear_form(a: Any, b: Any, f: Product, left: Product, right: Product, terms: float, axis: int | None) -> Form:
+    """The affine rule; ``left`` and ``right`` are f with generator rows on its first or second operand.
+
+    Own rows are rows like any other, because positions stay apart; ``axis`` is where the sample axis ends up.
+    """
+    generators, rows = _row_products(a, b, left, right)
+    return _with_radius(a, b, f, terms, generators, rows, axis)
+
+
+def _row_products(a: Any, b: Any, left: Product, right: Product) -> tuple[Tensor, Rows]:
+    """``f(Ga, cb) + f(ca, Gb)`` over the common rows."""
+    first, second = (x.form if isinstance(x, Bounded) and not plain(x) else None for x in (a, b))
+    rows = NO_ROWS
+    for form in (first, second):
+        rows = rows.union(form.rows) if form is not None else rows
+    generators = None
+    if first is not None and len(first.rows):
+        other = second.center if second is not None else as_tensor(b, first.center)
+        generators = left(rows.place(first.generators, first.rows), other)
+    if second is not None and len(second.rows):
+        other = first.center if first is not None else as_tensor(a, second.center)
+        products = right(other, rows.place(second.generators, second.rows))
+        generators = products if generators is None else generators.add_(products)
+    assert generators is not None
+    return generators, rows
+
+
+def _with_radius(a: Any, b: Any, f: Product, terms: float, generators: Tensor, rows: Rows, axis: int | None) -> Form:
+    """Center and radius of the product, with rows that were computed before."""
     dtype = a.dtype if isinstance(a, Bounded) else b.dtype
     charge, lost = rounding.gamma(terms, dtype), rounding.tiny(terms, dtype)
-    if plain(a):
-        return _linear_form(b, as_tensor(a, b._bounds), lambda x, y: f(y, x), lambda x, y: right(y, x), charge, lost)
-    if plain(b):
-        return _linear_form(a, as_tensor(b, a._bounds), f, left, charge, lost)
+    if plain(a) or plain(b):
+        form, y = (b.form, as_tensor(a, b._bounds)) if plain(a) else (a.form, as_tensor(b, a._bounds))
+
+        def product(x: Tensor, y: Tensor) -> Tensor:
+            return f(y, x) if plain(a) else f(x, y)
+
+        radius = product(rounding.up(form.radius + charge * form.modulus), y.abs())
+        return Form(product(form.center, y), generators, rounding.up(radius) + lost, rows, axis)
     first, second = a.form, b.form
-    rows = first.rows.union(second.rows)
-    generators = None
-    if len(first.rows):
-        generators = left(rows.place(first.generators, first.rows), second.center)
-    if len(second.rows):
-        other = right(first.center, rows.place(second.generators, second.rows))
-        generators = other if generators is None else generators.add_(other)
     spread_a = torch.minimum(rounding.deviation(a._bounds, first.center), first.reach)
     spread_b = torch.minimum(rounding.deviation(b._bounds, second.center), second.reach)
     rounded = charge * second.modulus
     radius = f(first.center.abs(), rounding.up(second.radius + rounded)) + f(first.reach, rounded)
     radius = radius + f(spread_a, spread_b) + f(first.radius, second.center.abs())
-    assert generators is not None
-    return Form(f(first.center, second.center), generators, rounding.up(radius) + lost, rows)
-
-
-def _linear_form(x: Bounded, y: Tensor, f: Product, with_rows: Product, charge: float, lost: float) -> Form:
-    form = x.form
-    radius = f(rounding.up(form.radius + charge * form.modulus), y.abs())
-    return Form(f(form.center, y), with_rows(form.generators, y), rounding.up(radius) + lost, form.rows)
+    return Form(f(first.center, second.center), generators, rounding.up(radius) + lost, rows, axis)
 
 
 def _ball_product(a: Any, b: Any, f: Product, terms: float) -> tuple[Tensor, Tensor]:
@@ -101,18 +120,44 @@ def _middle(x: Bounded) -> tuple[Tensor, Tensor]:
     return x.form.center, x.form.radius
 
 
+Rule = Callable[[Any, Any], tuple[Any, Any, "int | None"]]
+
+
+def apart(a: Any, b: Any) -> tuple[Any, Any, int | None]:
+    """For operators that mix all positions: own rows are written out before."""
+    return *(x.dense() if isinstance(x, Bounded) else x for x in (a, b)), None
+
+
 def contraction(
-    name: str, a: Any, b: Any, f: Product, left: Product, right: Product, terms: float, bias: Any = None
+    name: str,
+    a: Any,
+    b: Any,
+    f: Product,
+    left: Product,
+    right: Product,
+    terms: float,
+    bias: Any = None,
+    samples: Rule = apart,
 ) -> Bounded:
-    """A bilinear operator that sums ``terms`` products, and adds a bias (which counts among the terms)."""
+    """A bilinear operator that sums ``terms`` products, and adds a bias (which counts among the terms).
+
+    ``samples`` says where the sample axis of the operands ends up.
+    """
     same_kind(a, b, bias)
     rounding.require_full_precision(a if isinstance(a, Bounded) else b)
     if any(isinstance(x, Bounded) and x.affine for x in (a, b, bias)):
         if bias is not None:
-            product = contraction(name, a, b, f, left, right, terms)
+            product = contraction(name, a, b, f, left, right, terms, None, samples)
             return combination(name, [(product, 1.0), (bias, 1.0)], terms=terms + 3)
         bounds = rounding.around(*_ball_product(a, b, f, terms))
-        return concretised(name, bounds, bilinear_form(a, b, f, left, right, terms), symbols_of(a, b))
+        if not any(isinstance(x, Bounded) and x.affine for x in (a, b)):
+            return concretised(name, bounds, None, symbols_of(a, b))
+        if samples is matrix_samples and _summed_over_samples(a, b):
+            form = _sample_sum_form(a, b, f, left, right, terms)
+        else:
+            a, b, axis = samples(a, b)
+            form = bilinear_form(a, b, f, left, right, terms, axis)
+        return concretised(name, bounds, form, symbols_of(a, b))
     center, radius = _ball_product(a, b, f, terms + 2)
     if bias is not None:
         middle, spread = (value(bias), 0.0) if plain(bias) else _middle(bias)
@@ -121,12 +166,67 @@ def contraction(
     return concretised(name, rounding.around(center, radius), None, symbols_of(a, b, bias))
 
 
+def _axis_of(x: Any) -> int | None:
+    return x.form.axis if isinstance(x, Bounded) and x.affine else None
+
+
+def matrix_samples(a: Any, b: Any) -> tuple[Any, Any, int | None]:
+    """Rows of a or columns of b may be samples, not both; sums over samples are handled apart."""
+    if _axis_of(a) == -2 and _axis_of(b) is None:
+        return a, b, -2
+    if _axis_of(b) == -1 and _axis_of(a) is None:
+        return a, b, -1
+    return apart(a, b)
+
+
+def first_samples(a: Any, b: Any) -> tuple[Any, Any, int | None]:
+    """The first axis of a may be the samples, as in a convolution."""
+    axis = _axis_of(a)
+    if axis is not None and axis == -a.dim() and _axis_of(b) is None:
+        return a, b, axis
+    return apart(a, b)
+
+
+def _summed_over_samples(a: Any, b: Any) -> bool:
+    """Whether a matrix product contracts the sample axis of one operand or of both."""
+    batches = {x.form.rows.batch for x in (a, b) if _axis_of(x) is not None}
+    return len(batches) == 1 and _axis_of(a) in (-1, None) and _axis_of(b) in (-2, None)
+
+
+def _sample_sum_form(a: Any, b: Any, f: Product, left: Product, right: Product, terms: float) -> Form:
+    """``sum_i a_mi b_ip`` over samples i: own row f at i becomes a row of its own, ``a^f_mi b_ip + a_mi b^f_ip``."""
+    sides = []
+    for x in (a, b):
+        if _axis_of(x) is None:
+            sides.append((x, None))
+            continue
+        rest, where, own = x.form.rows.split()
+        kept = Form(x.form.center, x.form.generators[where.to(x.device)], x.form.radius, rest)
+        sides.append((Bounded(x._bounds, kept, x._symbols), x.form.generators[own.to(x.device)]))
+    (rest_a, own_a), (rest_b, own_b) = sides
+    batch = (a if own_a is not None else b).form.rows.batch
+    center_a, center_b = (x.form.center if isinstance(x, Bounded) else x for x in (a, b))
+    values = 0.0
+    if own_a is not None:
+        values = values + own_a.transpose(-1, -2).unsqueeze(-1) * center_b.unsqueeze(-2)
+    if own_b is not None:
+        values = values + center_a.transpose(-1, -2).unsqueeze(-1) * own_b.unsqueeze(-2)
+    written = batch.written_out(values)
+    if any(isinstance(x, Bounded) and x.affine for x in (rest_a, rest_b)):
+        generators, rows = _row_products(rest_a, rest_b, left, right)
+    else:
+        generators, rows = written.new_zeros(0, *written.shape[1:]), NO_ROWS
+    union = rows.union(batch.distinct)
+    generators = union.place(generators, rows) + union.place(written, batch.distinct)
+    return _with_radius(a, b, f, terms, generators, union, None)
+
+
 # --- matrix products ------------------------------------------------------------------------------------------------
 
 
 @rule(aten.mm.default, example=lambda t: (t(2, 3), t(3, 4)))
 def mm(a: Any, b: Any) -> Bounded:
-    return contraction("mm", a, b, torch.mm, torch.matmul, torch.matmul, a.shape[1])
+    return contraction("mm", a, b, torch.mm, torch.matmul, torch.matmul, a.shape[1], samples=matrix_samples)
 
 
 @rule(aten.bmm.default, example=lambda t: (t(2, 2, 3), t(2, 3, 2)))
@@ -171,9 +271,10 @@ def _biased(name: str, bias: Any, a: Any, b: Any, beta: float, alpha: float, f: 
     """``beta bias + alpha a b``."""
     if not isinstance(a, Bounded) and not isinstance(b, Bounded):
         a = point(a)
+    samples = matrix_samples if f is torch.mm else apart
     if beta == 1 and alpha == 1:
-        return contraction(name, a, b, f, torch.matmul, torch.matmul, terms, bias)
-    product = contraction(name, a, b, f, torch.matmul, torch.matmul, terms)
+        return contraction(name, a, b, f, torch.matmul, torch.matmul, terms, bias, samples)
+    product = contraction(name, a, b, f, torch.matmul, torch.matmul, terms, None, samples)
     return combination(name, [(product, float(alpha)), (bias, float(beta))], terms=terms + 3)
 
 
@@ -226,6 +327,7 @@ def mul(a: Any, b: Any) -> Bounded:
 
 
 def _elementwise_form(a: Any, b: Any) -> Form:
+    (a, b), axis = own_axis(a, b)
     dims = max(x.dim() for x in (a, b) if isinstance(x, Tensor))
 
     def left(rows: Tensor, y: Tensor) -> Tensor:
@@ -234,7 +336,7 @@ def _elementwise_form(a: Any, b: Any) -> Form:
     def right(x: Tensor, rows: Tensor) -> Tensor:
         return x * broadcast(rows, dims)
 
-    return bilinear_form(a, b, torch.mul, left, right, 1)
+    return bilinear_form(a, b, torch.mul, left, right, 1, axis)
 
 
 def scaled(x: Bounded, factor: float) -> Bounded:
@@ -269,7 +371,7 @@ def square(x: Bounded) -> Bounded:
         charge = rounding.gamma(2, x.dtype)
         radius = half + 2 * f.center.abs() * f.radius + charge * f.modulus * f.modulus
         radius = rounding.up(radius) + rounding.tiny(2, x.dtype)
-        form = Form(f.center * f.center + half, 2 * f.center * f.generators, radius, f.rows)
+        form = Form(f.center * f.center + half, 2 * f.center * f.generators, radius, f.rows, f.axis)
     return concretised("square", bounds, form, x._symbols, nonnegative=True)
 
 
@@ -358,10 +460,12 @@ def _mapped(f: Product, operand: int) -> Product:
     return over_rows
 
 
-def _convolution_rule(name: str, a: Any, b: Any, f: Product, terms: float, bias: Any = None) -> Bounded:
+def _convolution_rule(
+    name: str, a: Any, b: Any, f: Product, terms: float, bias: Any = None, samples: Rule = first_samples
+) -> Bounded:
     f = _direct(f)
     rounding.require_full_precision(a if isinstance(a, Bounded) else b, convolution=True)
-    return contraction(name, a, b, f, _mapped(f, 0), _mapped(f, 1), terms, bias)
+    return contraction(name, a, b, f, _mapped(f, 0), _mapped(f, 1), terms, bias, samples)
 
 
 @rule(
@@ -420,7 +524,8 @@ def convolution_backward(grad: Any, x: Any, weight: Any, bias_sizes: Any, *optio
             return None
         if not isinstance(grad, Bounded) and not isinstance(other, Bounded):
             return _direct(gradient(of))(grad, other)
-        return _convolution_rule("convolution_backward", grad, other, gradient(of), terms)
+        samples = first_samples if of == 0 else apart
+        return _convolution_rule("convolution_backward", grad, other, gradient(of), terms, None, samples)
 
     bias = sum_(as_set(grad), [0, *range(2, grad.dim())]) if wanted[2] else None
     return product(0, weight, weight.shape[0] * kernel), product(1, x, batch), bias

@@ -23,6 +23,7 @@ from ..bounded import (
     aten,
     concretised,
     nonnegative,
+    own_axis,
     plain,
     point,
     rule,
@@ -146,7 +147,9 @@ def isfinite(x: Bounded) -> Tensor:
 )
 def where(condition: Any, a: Any, b: Any) -> Bounded:
     same_kind(a, b)
-    a, b = _as_sets(condition, a, b)
+    (a, b), axis = own_axis(*_as_sets(condition, a, b))
+    if axis is not None and condition.dim() > max(a.dim(), b.dim()):
+        a, b, axis = a.dense(), b.dense(), None
     dims = max(condition.dim(), a.dim(), b.dim())
     certain, possible = _truth(condition, dims)
     (al, au), (bl, bu) = broadcast(a._bounds, dims), broadcast(b._bounds, dims)
@@ -156,7 +159,7 @@ def where(condition: Any, a: Any, b: Any) -> Bounded:
     bounds = torch.stack((low, high))
     form = None
     if a.affine or b.affine:
-        form = _where_form(certain, undecided, a, b, bounds)
+        form = _where_form(certain, undecided, a, b, bounds, axis)
     return concretised("where", bounds, form, symbols_of(condition, a, b), nonnegative(a, b))
 
 
@@ -168,7 +171,7 @@ def _as_sets(condition: Any, a: Any, b: Any) -> tuple[Bounded, Bounded]:
     return constant(a, dtype, condition.device), constant(b, dtype, condition.device)
 
 
-def _where_form(certain: Tensor, undecided: Tensor, a: Bounded, b: Bounded, bounds: Tensor) -> Form:
+def _where_form(certain: Tensor, undecided: Tensor, a: Bounded, b: Bounded, bounds: Tensor, axis: int | None) -> Form:
     """Where undecided: the middle of the two forms, and half their distance as radius.
 
     ``x in {a, b}`` is ``(a + b)/2 +- (a - b)/2``, and |a - b|/2 is at most half the largest distance of the bounds.
@@ -190,6 +193,7 @@ def _where_form(certain: Tensor, undecided: Tensor, a: Bounded, b: Bounded, boun
         choose(rows_a, rows_b, 0.5 * (rows_a + rows_b)),
         choose(a.form.radius, b.form.radius, rounding.up(extra) + rounding.tiny(2, bounds.dtype)),
         rows,
+        axis,
     )
 
 
@@ -220,7 +224,8 @@ def gated(grad: Any, condition: Bounded) -> Bounded:
         spread = torch.minimum(rounding.deviation(grad._bounds, grad.form.center), grad.form.reach)
         modulus = rounding.up(spread + grad.form.center.abs())
         radius = rounding.up(factor * grad.form.radius + doubt * modulus) + rounding.tiny(1, grad.dtype)
-        form = Form(factor * grad.form.center, factor * grad.form.generators, radius, grad.form.rows)
+        rows, axis = grad.form.rows, grad.form.axis
+        form = Form(factor * grad.form.center, factor * grad.form.generators, radius, rows, axis)
     return concretised("gate", bounds, form, symbols_of(grad, condition))
 
 

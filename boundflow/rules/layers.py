@@ -40,6 +40,12 @@ def _planes(f: Callable[[Tensor], Tensor], keep: int) -> Callable[[Tensor, int],
     return folded
 
 
+def _image_axis(x: Any) -> int | None:
+    """The sample axis, if it is not one of the two that are pooled."""
+    axis = x.form.axis if isinstance(x, Bounded) and x.affine else None
+    return axis if axis is not None and axis < -2 else None
+
+
 def _area(kernel: Any) -> int:
     values = [kernel] if isinstance(kernel, int) else list(kernel)
     return values[0] * values[-1]
@@ -48,7 +54,7 @@ def _area(kernel: Any) -> int:
 @rule(aten.avg_pool2d.default, example=lambda t: (t(1, 2, 5, 4), [2, 3], [2, 1], [1, 0]))
 def avg_pool2d(x: Bounded, kernel: Any, *options: Any) -> Bounded:
     f = _planes(lambda image: aten.avg_pool2d.default(image, kernel, *options), 2)
-    return summed("avg_pool2d", x, f, _area(kernel) + 2)
+    return summed("avg_pool2d", x, f, _area(kernel) + 2, axis=_image_axis(x))
 
 
 @rule(
@@ -62,13 +68,13 @@ def avg_pool2d_backward(grad: Bounded, x: Any, kernel: Any, *options: Any) -> Bo
         like = image.new_empty(*image.shape[:2], height, width)
         return aten.avg_pool2d_backward.default(image, like, kernel, *options)
 
-    return summed("avg_pool2d_backward", grad, _planes(f, 2), _area(kernel) + 2)
+    return summed("avg_pool2d_backward", grad, _planes(f, 2), _area(kernel) + 2, axis=_image_axis(grad))
 
 
 @rule(aten._adaptive_avg_pool2d.default, example=lambda t: (t(1, 2, 5, 4), [3, 2]))
 def adaptive_avg_pool2d(x: Bounded, size: Any) -> Bounded:
     f = _planes(lambda image: aten._adaptive_avg_pool2d.default(image, size), 2)
-    return summed("adaptive_avg_pool2d", x, f, x.shape[-1] * x.shape[-2] + 2)
+    return summed("adaptive_avg_pool2d", x, f, x.shape[-1] * x.shape[-2] + 2, axis=_image_axis(x))
 
 
 @rule(aten._adaptive_avg_pool2d_backward.default, example=lambda t: (t(1, 2, 3, 2), t(1, 2, 5, 4)))
@@ -79,7 +85,7 @@ def adaptive_avg_pool2d_backward(grad: Bounded, x: Any) -> Bounded:
         like = image.new_empty(*image.shape[:2], height, width)
         return aten._adaptive_avg_pool2d_backward.default(image, like)
 
-    return summed("adaptive_avg_pool2d_backward", grad, _planes(f, 2), height * width + 2)
+    return summed("adaptive_avg_pool2d_backward", grad, _planes(f, 2), height * width + 2, axis=_image_axis(grad))
 
 
 # --- softmax --------------------------------------------------------------------------------------------------------
@@ -125,6 +131,7 @@ FLOOR_TERMS = 64
 
 def softmax_last(x: Bounded) -> Bounded:
     """Probabilities over the last axis."""
+    x = x if x.form.axis != -1 else x.dense()
     bounds = softmax_bounds(x._bounds)
     form = _softmax_form(x, bounds) if x.affine else None
     return concretised("softmax", bounds, form, x._symbols)
@@ -135,7 +142,7 @@ def _softmax_form(x: Bounded, bounds: Tensor) -> Form:
     charge = (_logit_error(x._bounds) + rounding.gamma(3, x.dtype)) * bounds[1] + rounding.tiny(FLOOR_TERMS, x.dtype)
     if classes == 2:
         form = apply(SIGMOID, sub(x, selected(x, lambda tensor, lead: tensor.flip(-1)))).form
-        return Form(form.center, form.generators, rounding.up(form.radius + charge), form.rows)
+        return Form(form.center, form.generators, rounding.up(form.radius + charge), form.rows, form.axis)
     f, eye = x.form, torch.eye(classes, dtype=x.dtype, device=x.device)
     p = torch.softmax(f.center, -1)
     jacobian = p.unsqueeze(-1) * (eye - p.unsqueeze(-2))
@@ -154,7 +161,7 @@ def _softmax_form(x: Bounded, bounds: Tensor) -> Form:
     radius = (off + unit) @ spread.unsqueeze(-1) + slopes @ (f.radius + unit * f.modulus).unsqueeze(-1)
     radius = rounding.up(radius.squeeze(-1) + charge + unit * p)
     generators = (jacobian @ f.generators.unsqueeze(-1)).squeeze(-1)
-    return Form(p, generators, radius, f.rows)
+    return Form(p, generators, radius, f.rows, f.axis)
 
 
 def _classes_last(x: Bounded, dim: int, f: Callable[[Bounded], Bounded]) -> Bounded:
@@ -185,6 +192,7 @@ def softmax_backward(grad: Any, p: Bounded, dim: int, dtype: Any) -> Bounded:
 
 def log_softmax_last(x: Bounded) -> Bounded:
     """``log p_c = z_c - logsumexp(z)``; its affine form by the mean value theorem, with slopes delta_cj - p_j."""
+    x = x if x.form.axis != -1 else x.dense()
     bounds = log_softmax_bounds(x._bounds)
     form = None
     if x.affine:
@@ -199,7 +207,7 @@ def log_softmax_last(x: Bounded) -> Bounded:
         kept = (slopes.abs() @ (f.radius + unit * f.modulus).unsqueeze(-1)).squeeze(-1)
         center = torch.log_softmax(f.center, -1)
         radius = rounding.up(error + kept + _logit_error(x._bounds) + unit * center.abs())
-        form = Form(center, (slopes @ f.generators.unsqueeze(-1)).squeeze(-1), rounding.up(radius), f.rows)
+        form = Form(center, (slopes @ f.generators.unsqueeze(-1)).squeeze(-1), rounding.up(radius), f.rows, f.axis)
     return concretised("log_softmax", bounds, form, x._symbols)
 
 
@@ -228,7 +236,8 @@ def charged(x: Bounded, amount: Tensor) -> Bounded:
     bounds = rounding.widened(x._bounds, amount)
     form = None
     if x.affine:
-        form = Form(x.form.center, x.form.generators, rounding.up(x.form.radius + amount), x.form.rows)
+        form = x.form
+        form = Form(form.center, form.generators, rounding.up(form.radius + amount), form.rows, form.axis)
     return concretised("rounding", bounds, form, x._symbols)
 
 

@@ -27,6 +27,7 @@ from ..bounded import (
     ball_form,
     concretised,
     nonnegative,
+    own_axis,
     plain,
     point,
     replaces,
@@ -48,7 +49,31 @@ def map_form(form: Form | None, f: Callable[[Tensor, int], Tensor]) -> Form | No
     center, radius = f(form.center, 0), f(form.radius, 0)
     if not len(form.rows):
         return ball_form(center, radius)
-    return Form(center, f(form.generators, 1), radius, form.rows)
+    axis = None
+    if form.rows.batch is not None:
+        axis = _moved_axis(form, f)
+        if axis is None:
+            form = form.dense
+    return Form(center, f(form.generators, 1), radius, form.rows, axis)
+
+
+def _moved_axis(form: Form, f: Callable[[Tensor, int], Tensor]) -> int | None:
+    """Where a structural function puts the sample axis, if it keeps the samples in order: ask it about positions."""
+    assert form.rows.batch is not None and form.axis is not None
+    size, device = len(form.rows.batch), form.center.device
+    if size < 2:
+        return None
+    positions = torch.arange(1, size + 1, device=device)  # counted from one: a zero is something else put there
+    shape = [1] * form.center.dim()
+    shape[form.axis] = size
+    moved = f(positions.view(shape).expand(form.center.shape), 0)
+    for axis in range(-moved.dim(), 0):
+        if moved.shape[axis] == size:
+            line = [1] * moved.dim()
+            line[axis] = size
+            if bool((moved == positions.view(line)).all()):
+                return axis
+    return None
 
 
 def selected(x: Any, f: Callable[[Tensor, int], Tensor]) -> Bounded:
@@ -190,6 +215,13 @@ positional(aten.diagonal.default, example=lambda t: (t(3, 3),))
 positional(aten.unfold.default, example=lambda t: (t(2, 5), 1, 3, 2))
 
 
+def _common_axis(sets: Sequence[Bounded]) -> int | None:
+    """The sample axis of parts that are put side by side, if they agree on it."""
+    forms = [part.form for part in sets if part.affine and part.form.rows.batch is not None]
+    agree = all(form.rows.batch is forms[0].rows.batch and form.axis == forms[0].axis for form in forms)
+    return forms[0].axis if forms and agree else None
+
+
 @rule(aten.cat.default, example=lambda t: ([t(2, 3), t(1, 3)], 0))
 def cat(parts: Sequence[Any], dim: int = 0) -> Bounded:
     """Rows are first padded to common rows; a plain part has zero rows."""
@@ -198,6 +230,9 @@ def cat(parts: Sequence[Any], dim: int = 0) -> Bounded:
     reference = next(part for part in kept if isinstance(part, Bounded))
     sets = [part if isinstance(part, Bounded) else point(part.to(reference.dtype)) for part in kept]
     dim = dim % reference.dim()
+    axis = _common_axis(sets)
+    if axis is None or axis + reference.dim() == dim:
+        sets, axis = [part.dense() for part in sets], None
     bounds = torch.cat([part._bounds for part in sets], dim + 1)
     form = None
     if any(part.affine for part in sets):
@@ -209,6 +244,7 @@ def cat(parts: Sequence[Any], dim: int = 0) -> Bounded:
             torch.cat([rows.place(part.form.generators, part.form.rows) for part in sets], dim + 1),
             torch.cat([part.form.radius for part in sets], dim),
             rows,
+            axis,
         )
     return Bounded(bounds, form, symbols_of(*sets), all(part._exact for part in sets))
 
@@ -228,15 +264,37 @@ def stack(parts: Sequence[Any], dim: int = 0) -> Bounded:
 # --- nonnegative: sums with coefficients >= 0 are monotone ----------------------------------------------------------
 
 
-def summed(name: str, x: Any, f: Callable[[Tensor, int], Tensor], terms: float) -> Bounded:
-    """``f`` is linear with coefficients >= 0 and adds ``terms`` elements up: ``[f(l), f(u)]``, outward."""
+def summed(
+    name: str,
+    x: Any,
+    f: Callable[[Tensor, int], Tensor],
+    terms: float,
+    axis: int | None = None,
+    over_samples: Callable[[Tensor], Tensor] | None = None,
+) -> Bounded:
+    """``f`` is linear with coefficients >= 0 and adds ``terms`` elements up: ``[f(l), f(u)]``, outward.
+
+    ``axis`` says where f leaves the sample axis; ``over_samples`` is f without its sum over the sample axis, which it
+    puts first. Without either, own rows are written out before.
+    """
     x = as_set(x)
+    if axis is None and over_samples is None:
+        x = x.dense()
     bounds = rounding.outward_sum(f(x._bounds, 1), f(x._bounds.abs(), 1), terms)
     form = None
     if x.affine:
         radius = f(x.form.radius + rounding.gamma(terms, x.dtype) * x.form.modulus, 0)
         radius = rounding.up(radius) + rounding.tiny(terms, x.dtype)
-        form = Form(f(x.form.center, 0), f(x.form.generators, 1), radius, x.form.rows)
+        generators, rows = x.form.generators, x.form.rows
+        if over_samples is not None and rows.batch is not None:
+            rest, where, own = rows.split()
+            apart = rows.batch.written_out(over_samples(generators[own.to(x.device)]))
+            kept = f(generators[where.to(x.device)], 1)
+            rows, batch = rest.union(rows.batch.distinct), rows.batch
+            generators = rows.place(kept, rest) + rows.place(apart, batch.distinct)
+        else:
+            generators = f(generators, 1)
+        form = Form(f(x.form.center, 0), generators, radius, rows, axis if rows.batch is not None else None)
     return concretised(name, bounds, form, x._symbols, x._nonnegative)
 
 
@@ -256,7 +314,8 @@ def sum_(x: Bounded, dims: Any = None, keepdim: bool = False, *, dtype: Any = No
     if not axes:
         return selected(x, lambda tensor, lead: tensor)
     terms = math.prod(x.shape[dim] for dim in axes)
-    return summed("sum", x, lambda v, lead: v.sum([dim + lead for dim in axes], keepdim), terms)
+    f, options = _reduction(x, axes, keepdim, lambda v, dims, keep: v.sum(dims, keep), 1)
+    return summed("sum", x, f, terms, **options)
 
 
 @rule(aten.mean.default, aten.mean.dim, example=lambda t: (t(3, 4), [1]))
@@ -267,7 +326,33 @@ def mean(x: Bounded, dims: Any = None, keepdim: bool = False, *, dtype: Any = No
     if not x.dim():
         return selected(x, lambda tensor, lead: tensor)
     terms = math.prod(x.shape[dim] for dim in axes)
-    return summed("mean", x, lambda v, lead: v.mean([dim + lead for dim in axes], keepdim), terms + 2)
+    f, options = _reduction(x, axes, keepdim, lambda v, dims, keep: v.mean(dims, keep), terms)
+    return summed("mean", x, f, terms + 2, **options)
+
+
+def _reduction(x: Bounded, axes: list[int], keepdim: bool, reduce: Callable, divisor: int) -> tuple[Callable, dict]:
+    """The sum or mean over some axes, and what it does to own rows."""
+
+    def f(tensor: Tensor, lead: int) -> Tensor:
+        return reduce(tensor, [dim + lead for dim in axes], keepdim)
+
+    if not x.affine or x.form.rows.batch is None:
+        return f, {}
+    assert x.form.axis is not None
+    samples = x.form.axis + x.dim()
+    if samples not in axes:
+        after = [dim for dim in range(samples, x.dim()) if keepdim or dim not in axes]
+        return f, {"axis": -len(after)}
+
+    def over_samples(own: Tensor) -> Tensor:
+        rest = [dim + 1 for dim in axes if dim != samples]
+        total = own.sum(rest, True) if rest else own
+        total = total.movedim(samples + 1, 1) / divisor
+        kept = [1 if dim in axes else size for dim, size in enumerate(x.shape)]
+        shape = kept if keepdim else [size for dim, size in enumerate(x.shape) if dim not in axes]
+        return total.reshape(*total.shape[:2], *shape)
+
+    return f, {"over_samples": over_samples}
 
 
 @rule(aten.cumsum.default, example=lambda t: (t(3, 4), 1))
@@ -369,6 +454,7 @@ def index_put(x: Any, indices: Any, values: Any, accumulate: bool = False) -> Bo
 
 def chosen(mask: Tensor, a: Bounded, b: Bounded) -> Bounded:
     """Elements of ``a`` where a plain mask is true, of ``b`` elsewhere: exact."""
+    (a, b), axis = own_axis(a, b)
     bounds = torch.where(mask, a._bounds, b._bounds)
     form = None
     if a.affine or b.affine:
@@ -378,6 +464,7 @@ def chosen(mask: Tensor, a: Bounded, b: Bounded) -> Bounded:
             torch.where(mask, rows.place(a.form.generators, a.form.rows), rows.place(b.form.generators, b.form.rows)),
             torch.where(mask, a.form.radius, b.form.radius),
             rows,
+            axis,
         )
     return Bounded(bounds, form, symbols_of(a, b))
 
@@ -451,8 +538,11 @@ def combination(
     charged: Sequence[tuple[Any, float]] | None = None,
 ) -> Bounded:
     """``sum_i a_i x_i``. Roundings are charged on ``charged`` where plain PyTorch sums other terms than we do."""
-    operands = [x for x, _ in summands]
+    operands, axis = own_axis(*(x for x, _ in summands))
     same_kind(*operands)
+    if axis is None and charged is not None:
+        charged = [(x.dense() if isinstance(x, Bounded) else x, a) for x, a in charged]
+    summands = [(x, a) for x, (_, a) in zip(operands, summands, strict=True)]
     sets = [x for x in operands if isinstance(x, Bounded)]
     like, dims = sets[0]._bounds, max(x.dim() for x in operands if isinstance(x, Tensor))
     for x, a in summands:
@@ -469,7 +559,7 @@ def combination(
         bounds = rounding.outward_sum(bounds, _accumulated([(end.abs(), abs(a)) for end, a in loaded]), terms)
     form = None
     if any(x.affine for x in sets):
-        form = _combined_form(summands, charged or summands, terms, sets, bounds.shape[1:])
+        form = _combined_form(summands, charged or summands, terms, sets, bounds.shape[1:], axis)
     never_negative = nonnegative(*operands) and all(a >= 0 for _, a in summands)
     return concretised(name, bounds, form, symbols_of(*sets), never_negative)
 
@@ -502,6 +592,7 @@ def _combined_form(
     terms: float,
     sets: Sequence[Bounded],
     shape: torch.Size,
+    axis: int | None,
 ) -> Form:
     rows = NO_ROWS
     for x in sets:
@@ -523,7 +614,7 @@ def _combined_form(
     for x, a in charged:
         moduli = as_tensor(x, like).abs() if plain(x) else x.form.modulus
         radius = torch.add(radius, moduli, alpha=abs(a) * charge)
-    return Form(center, generators, rounding.up(radius), rows)
+    return Form(center, generators, rounding.up(radius), rows, axis)
 
 
 @rule(
@@ -571,7 +662,7 @@ def rsub(x: Any, y: Any, alpha: float = 1) -> Bounded:
 def neg(x: Bounded) -> Bounded:
     form = x._form
     if form is not None:
-        form = Form(-form.center, -form.generators, form.radius, form.rows)
+        form = Form(-form.center, -form.generators, form.radius, form.rows, form.axis)
     return Bounded(-x._bounds.flip(0), form, x._symbols, x._exact)
 
 
@@ -666,5 +757,5 @@ def to_copy(x: Bounded, *, dtype: Any = None, device: Any = None, **options: Any
     if x.affine:
         charge = rounding.gamma(1, dtype) * x.form.modulus
         radius = rounding.up(convert(rounding.up(x.form.radius + charge), 0)) + rounding.tiny(1, dtype)
-        form = Form(convert(x.form.center, 0), convert(x.form.generators, 1), radius, x.form.rows)
+        form = Form(convert(x.form.center, 0), convert(x.form.generators, 1), radius, x.form.rows, x.form.axis)
     return concretised("to", bounds, form, x._symbols)

@@ -59,6 +59,7 @@ def minimum(a: Any, b: Any) -> Bounded:
 
 def largest(x: Bounded) -> Bounded:
     """The maximum over the last axis."""
+    x = x if x.form.axis != -1 else x.dense()
     bounds = x._bounds.amax(-1)
     form = None
     if x.affine:
@@ -69,7 +70,7 @@ def largest(x: Bounded) -> Bounded:
         form = _squeezed(chosen).form
         charge = rounding.gamma(1, x.dtype) * (form.modulus + excess)
         radius = rounding.up(form.radius + 0.5 * excess + charge)
-        form = Form(form.center + 0.5 * excess, form.generators, radius, form.rows)
+        form = Form(form.center + 0.5 * excess, form.generators, radius, form.rows, form.axis)
     return concretised("max", bounds, form, x._symbols, x._nonnegative)
 
 

@@ -163,7 +163,7 @@ def apply(function: Function, x: Bounded) -> Bounded:
         charge = rounding.gamma(2, x.dtype)
         radius = slope.abs() * (form.radius + charge * form.modulus) + delta + charge * mu.abs()
         radius = rounding.up(rounding.up(radius)) + rounding.tiny(2, x.dtype)
-        form = Form(slope * form.center + mu, slope * form.generators, radius, form.rows)
+        form = Form(slope * form.center + mu, slope * form.generators, radius, form.rows, form.axis)
     never_negative = function.smallest >= 0 or (function.keeps_sign and x._nonnegative)
     return concretised(function.name, image, form, x._symbols, never_negative)
 
