@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 FREE = -1  # the owner of an error row
 DERIVED = -2  # the owner of a derived symbol
-CHUNK = 2**23  # numbers at a time when a support function looks through an expansion
+CHUNK = {"cpu": 2**18, "cuda": 2**27}  # numbers at a time when a support function looks through an expansion
 
 
 class Batch:
@@ -69,12 +69,12 @@ class Batch:
         return out.index_add_(0, self.places.flatten().to(values.device), flat)
 
     def deep(self, expansion: Expansion) -> Tensor:
-        """Where each symbol stands among the deep rows of an expansion, (F, B); the number of rows if nowhere."""
+        """Where each symbol stands among the deep rows of an expansion, (B, F); the number of rows if nowhere."""
         if expansion not in self._deep:
             view = expansion.view(self.distinct)
             place = torch.full((len(self.distinct),), len(expansion.deep), device=view.known.device)
             place[view.known] = view.deep
-            self._deep = {expansion: place[self.places.to(place.device)].T.contiguous()}
+            self._deep = {expansion: place[self.places.to(place.device)]}
         return self._deep[expansion]
 
 
@@ -142,7 +142,7 @@ class View(NamedTuple):
     """How rows look through an expansion: which are derived, which stand among its deep rows, which are neither."""
 
     derived: Tensor
-    among: Tensor  # for each derived row, its number in the expansion
+    weights: Tensor  # for each derived row, its expansion
     known: Tensor
     deep: Tensor  # for each known row, its place among the deep rows
     other: Tensor
@@ -165,18 +165,19 @@ class Expansion:
             found = order[np.minimum(place, len(order) - 1)] if len(order) else np.zeros(len(rows), dtype=np.int64)
             known = (self.deep.numbers[found] == rows.numbers) if len(order) else np.zeros(len(rows), dtype=bool)
             other = ~derived & ~known
-            where = [np.flatnonzero(kind) for kind in (derived, known, other)]
-            parts = (where[0], among[derived], where[1], found[known], where[2])
-            rows._views[self] = View(*(torch.from_numpy(part).to(device) for part in parts))
+            indices = (derived, known, other, among[derived], found[known])
+            where = [torch.from_numpy(np.flatnonzero(x) if x.dtype == bool else x).to(device) for x in indices]
+            rows._views[self] = View(where[0], self.weights[where[3]], where[1], where[4], where[2])
         return rows._views[self]
 
-    def expanded(self, generators: Tensor, rows: Rows) -> tuple[Tensor, Tensor]:
-        """Columns of ``generators`` (rows, n) over the deep rows (K, n), and what the product may be off by, summed."""
+    def expanded(self, elements: Tensor, rows: Rows) -> tuple[Tensor, Tensor]:
+        """Coefficients of elements (n, rows) over the deep rows (n, K), and what the product may be off by, summed."""
         view = self.view(rows)
-        coefficients = generators[view.derived]
-        total = self.weights[view.among].T @ coefficients
-        total.index_add_(0, view.deep, generators[view.known])
-        error = coefficients.abs().sum(0) * rounding.gamma(len(self.derived) + 4, total.dtype)
+        coefficients = elements[:, view.derived]
+        total = coefficients @ view.weights
+        if len(view.known):
+            total.index_add_(1, view.deep, elements[:, view.known])
+        error = coefficients.abs().sum(1) * rounding.gamma(len(self.derived) + 4, total.dtype)
         return total, rounding.up(error)
 
 
@@ -196,14 +197,14 @@ class _OwnColumns:
         self.positions = torch.arange(len(batch), device=device).view(shape).expand(form.center.shape).flatten()
         self.places = batch.deep(expansion)
 
-    def added(self, deep: Tensor, part: Tensor, begin: int) -> Tensor:
+    def added(self, deep: Tensor, elements: Tensor, begin: int) -> Tensor:
         """``sum_k |.|`` of the deep rows with the own rows added; own symbols that are not deep count by themselves."""
-        places = self.places[:, self.positions[begin : begin + part.shape[1]]]
-        own = part[self.own]
-        known = places < len(deep)
-        deep.scatter_add_(0, torch.where(known, places, 0), torch.where(known, own, 0.0))
+        places = self.places[self.positions[begin : begin + len(elements)]]
+        own = elements[:, self.own]
+        known = places < deep.shape[1]
+        deep.scatter_add_(1, torch.where(known, places, 0), torch.where(known, own, 0.0))
         # one more rounding per own row: the count of terms is generous enough for it
-        return _box(deep) + _box(torch.where(known, 0.0, own)) + _box(part[self.other])
+        return _box(deep, 1) + _box(torch.where(known, 0.0, own), 1) + _box(elements[:, self.other], 1)
 
 
 class Symbols:
@@ -281,15 +282,15 @@ class Symbols:
         expansion, generators, rows = self._expansion, form.generators, form.rows
         if expansion is None or not len(expansion.view(rows).derived):
             return _box(generators)
-        view, flat = expansion.view(rows), generators.reshape(len(rows), -1)
+        view, elements = expansion.view(rows), generators.reshape(len(rows), -1).T.contiguous()
         own = _OwnColumns(expansion, form) if rows.batch is not None else None
-        size = max(1, CHUNK // max(1, len(expansion.deep)))
+        size = max(1, CHUNK[generators.device.type] // max(1, len(expansion.deep)))
         totals = []
-        for begin in range(0, flat.shape[1], size):
-            part = flat[:, begin : begin + size]
+        for begin in range(0, len(elements), size):
+            part = elements[begin : begin + size]
             deep, error = expansion.expanded(part, rows)
             if own is None:
-                totals.append(_box(deep) + error + _box(part[view.other]))
+                totals.append(_box(deep, 1) + _box(part[:, view.other], 1) + error)
             else:
                 totals.append(own.added(deep, part, begin) + error)
         return rounding.up(torch.cat(totals)).view(generators.shape[1:])
@@ -378,10 +379,10 @@ class Symbols:
         expansion = self._expansion
         if expansion is None:
             return generators, rows, generators.new_zeros(generators.shape[1:])
-        deep, error = expansion.expanded(generators, rows)
+        deep, error = expansion.expanded(generators.T, rows)
         other = expansion.view(rows).other
         numbers = np.concatenate((expansion.deep.numbers, rows.numbers[other.cpu().numpy()]))
-        return torch.cat((deep, generators[other])), Rows(numbers), error
+        return torch.cat((deep.T, generators[other])), Rows(numbers), error
 
     def _derive(self, deep: Rows, generators: Tensor) -> tuple[Rows, Tensor]:
         """One derived symbol per column of ``generators`` (K, M): its rows, and the scales ``s_j``."""
@@ -413,10 +414,10 @@ class Symbols:
         return list({id(tensor): tensor for tensor in held if _is_bounded(tensor)}.values())
 
 
-def _box(generators: Tensor) -> Tensor:
+def _box(generators: Tensor, dim: int = 0) -> Tensor:
     """``sum_k |G_k|``, rounded up."""
-    total = torch.linalg.vector_norm(generators, ord=1, dim=0)
-    return total * (1 + rounding.gamma(len(generators), total.dtype))
+    total = torch.linalg.vector_norm(generators, ord=1, dim=dim)
+    return total * (1 + rounding.gamma(generators.shape[dim], total.dtype))
 
 
 def _parameters(optimizer: torch.optim.Optimizer) -> list[Tensor]:
