@@ -2,6 +2,7 @@
 
 from . import errors, losses, rounding, rules, threats
 from .bounded import Bounded
+from .certificate import Accuracy, Certificate, Prediction, load
 from .errors import (
     BoundFlowError,
     CrossedBounds,
@@ -16,17 +17,22 @@ from .errors import (
 )
 from .lift import ball, centers, interval, lift
 from .symbols import Symbols
+from .training import Step, certify
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "Accuracy",
     "BoundFlowError",
     "Bounded",
+    "Certificate",
     "CrossedBounds",
     "MixedSymbols",
     "MixedTensors",
     "PlainTarget",
+    "Prediction",
     "StaleAlias",
+    "Step",
     "Symbols",
     "Undecided",
     "UnsafePrecision",
@@ -34,9 +40,11 @@ __all__ = [
     "VoidBounds",
     "ball",
     "centers",
+    "certify",
     "errors",
     "interval",
     "lift",
+    "load",
     "losses",
     "rounding",
     "rules",

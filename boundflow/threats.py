@@ -23,8 +23,18 @@ class Threat(ABC):
     """What an attacker could have changed."""
 
     @abstractmethod
+    def box(self, x: Tensor) -> Bounded:
+        """The perturbed inputs as an interval."""
+
+    @abstractmethod
     def lift(self, symbols: Symbols, x: Tensor, y: Tensor, index: Tensor) -> tuple[Tensor, Tensor]:
         """The batch as a set, with rows owned by the samples ``index``."""
+
+    def check(self, x: Tensor) -> None:
+        """Refuse data that this threat cannot be about."""
+        if not bool(torch.isfinite(x).all()):
+            raise ValueError(f"{int((~torch.isfinite(x)).sum())} values of the data are NaN or infinite")
+        self.box(x[:1])
 
 
 class Linf(Threat):
@@ -47,7 +57,6 @@ class Linf(Threat):
         return f"Linf({epsilon})" if self.clip is None else f"Linf({epsilon}, clip={self.clip})"
 
     def box(self, x: Tensor) -> Bounded:
-        """The perturbed inputs as an interval."""
         made = ball(x, self.epsilon.to(dtype=x.dtype, device=x.device))
         if self.clip is None:
             return made

@@ -125,7 +125,8 @@ Rule = Callable[[Any, Any], tuple[Any, Any, "int | None"]]
 
 def apart(a: Any, b: Any) -> tuple[Any, Any, int | None]:
     """For operators that mix all positions: own rows are written out before."""
-    return *(x.dense() if isinstance(x, Bounded) else x for x in (a, b)), None
+    a, b = (x.dense() if isinstance(x, Bounded) else x for x in (a, b))
+    return a, b, None
 
 
 def contraction(

@@ -1,0 +1,241 @@
+"""Certificate: what certified training proved, and answers to "could anyone have changed this prediction?".
+
+It holds the set of all models that training could have given, and speaks of the training algorithm with all its
+choices fixed, the number of steps included. An input has its own perturbation: every feature moved by at most epsilon.
+
+The *lead* of class c on x is ``min over c' != c of z_c(x) - z_c'(x)``, bounded on logit differences because the logits
+of one model rise and fall together. A prediction is certified if some class has a positive lower bound on its lead:
+then every model in the set, on every allowed input, answers that class. Otherwise the certificate abstains.
+"""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from . import rounding
+from .architecture import describe, rebuild
+from .bounded import Bounded, Form
+from .errors import BoundFlowError, VoidBounds
+from .lift import lift
+from .symbols import Rows, Symbols
+from .threats import Linf
+
+FORMAT = 1
+REGRESSION = "mse"
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """Answers for a batch of inputs. ``margin`` is the lower bound on the lead of the most certain class.
+
+    For regression ``label`` is the nominal value and ``certified`` says that the bounds are finite.
+    """
+
+    label: Tensor
+    certified: Tensor
+    lower: Tensor
+    upper: Tensor
+    margin: Tensor
+
+    def __len__(self) -> int:
+        return len(self.label)
+
+
+@dataclass(frozen=True)
+class Accuracy:
+    """Fractions of a test set: right for the plain model, and right for every model in the set."""
+
+    nominal: float
+    certified: float
+    robustness: float
+
+
+@dataclass
+class Certificate:
+    """The set of all models a threat allows, the plain model, and the record of how they were trained."""
+
+    model: nn.Module | None  # None: the bounds became void
+    nominal: nn.Module
+    record: dict[str, Any] = field(default_factory=dict)
+    seconds: float = 0.0  # of certified training; not part of the record, so that equal runs give equal files
+
+    # --- answers --------------------------------------------------------------------------------------------------
+
+    @property
+    def void_at_step(self) -> int | None:
+        """The step at which the bounds became void, if they did; then nothing is certified."""
+        return self.record.get("void_at_step")
+
+    def predict(
+        self, x: Tensor, epsilon: Any = 0.0, clip: tuple[float, float] | None = None, chunk: int = 256
+    ) -> Prediction:
+        """Answers for inputs of which every feature may have moved by at most ``epsilon``."""
+        x = self._checked(x)
+        parts = [self._predict(part, epsilon, clip) for part in x.split(chunk)]
+        return Prediction(*(torch.cat([getattr(part, name) for part in parts]) for name in Prediction.__annotations__))
+
+    def accuracy(self, x: Tensor, y: Tensor, epsilon: Any = 0.0, clip: tuple[float, float] | None = None) -> Accuracy:
+        """Nominal and certified accuracy on labelled inputs."""
+        if self.record.get("loss") == REGRESSION:
+            raise BoundFlowError("accuracy is for classes: use predict(...).lower and .upper for regression")
+        prediction = self.predict(x, epsilon, clip)
+        y = torch.as_tensor(y).to(prediction.label.device).reshape(-1)
+        if len(y) != len(prediction):
+            raise ValueError(f"{len(prediction)} inputs and {len(y)} labels")
+        with torch.no_grad():
+            right = _classes(self.nominal(self._checked(x))) == y
+        certified = prediction.certified & (prediction.label == y)
+        return Accuracy(_share(right), _share(certified), _share(prediction.certified))
+
+    def _checked(self, x: Tensor) -> Tensor:
+        reference = next(self.nominal.parameters())
+        x = torch.as_tensor(x).to(reference.device, reference.dtype)
+        shape = tuple(self.record.get("input_shape", x.shape[1:]))
+        if tuple(x.shape) == shape:
+            x = x.unsqueeze(0)
+        if tuple(x.shape[1:]) != shape:
+            raise ValueError(f"inputs of shape {tuple(x.shape[1:])} do not fit a model for inputs of shape {shape}")
+        if not bool(torch.isfinite(x).all()):
+            raise ValueError("a test input is NaN or infinite")
+        return x
+
+    def _predict(self, x: Tensor, epsilon: Any, clip: tuple[float, float] | None) -> Prediction:
+        with torch.no_grad():
+            plain = self.nominal(x)
+            try:
+                logits = self.model(_inputs(x, epsilon, clip)) if self.model is not None else None
+            except VoidBounds:
+                logits = None
+        if logits is None:
+            unknown = torch.full_like(plain, torch.inf)
+            none = torch.zeros(len(x), dtype=torch.bool, device=x.device)
+            label = plain if self.record.get("loss") == REGRESSION else _classes(plain)
+            return Prediction(label, none, -unknown, unknown, torch.full_like(plain[:, 0], -torch.inf))
+        if self.record.get("loss") == REGRESSION:
+            every = torch.ones(len(x), dtype=torch.bool, device=x.device)
+            return Prediction(plain, every, logits.lower, logits.upper, (logits.upper - logits.lower).amax(1))
+        leads = _leads(logits)
+        margin, label = leads.max(1)
+        certified = margin > 0
+        return Prediction(torch.where(certified, label, _classes(plain)), certified, logits.lower, logits.upper, margin)
+
+    # --- files ----------------------------------------------------------------------------------------------------
+
+    def save(self, path: str | Path) -> None:
+        """One safetensors file without pickled code; saving twice gives the same bytes."""
+        from safetensors.torch import save
+
+        record = {**self.record, "format": FORMAT, "architecture": describe(self.nominal)}
+        tensors: dict[str, Tensor] = {f"nominal.{name}": value for name, value in self.nominal.state_dict().items()}
+        for name, parameter in self.model.named_parameters() if self.model is not None else ():
+            assert isinstance(parameter, Bounded)
+            tensors[f"bounds.{name}"] = parameter._checked()._bounds
+            if parameter.affine:
+                assert parameter.symbols is not None
+                form = parameter.form
+                flat = form.generators.reshape(len(form.rows), -1)
+                generators, rows, error = parameter.symbols.expand(flat, form.rows)
+                tensors |= {f"center.{name}": form.center, f"rows.{name}": torch.from_numpy(rows.numbers)}
+                tensors[f"generators.{name}"] = generators.reshape(len(rows), *parameter.shape)
+                tensors[f"radius.{name}"] = rounding.up(form.radius + error.reshape(parameter.shape))
+        content = {name: value.detach().cpu().contiguous().clone() for name, value in sorted(tensors.items())}
+        text = json.dumps(record, sort_keys=True, allow_nan=False)
+        data = save(content, metadata={"boundflow": text})
+        target = Path(path)
+        temporary = target.with_name(f".{target.name}.part")
+        temporary.write_bytes(data)
+        temporary.replace(target)
+
+
+def load(path: str | Path, model: nn.Module | None = None) -> Certificate:
+    """Read a certificate. ``model`` is a freshly made module of the same architecture, needed for custom modules."""
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        with safe_open(str(path), framework="pt") as file:
+            text = (file.metadata() or {}).get("boundflow")
+            tensors = {name: file.get_tensor(name) for name in file.keys()}
+    except (OSError, SafetensorError) as error:
+        raise BoundFlowError(f"{path} cannot be read as a certificate: {error}") from None
+    if text is None:
+        raise BoundFlowError(f"{path} is a safetensors file, but not a certificate of boundflow")
+    record = json.loads(text)
+    if record.pop("format", None) != FORMAT:
+        raise BoundFlowError(f"{path} was written by another version of boundflow and cannot be read by this one")
+    architecture = record.pop("architecture", None)
+    if model is None and architecture is None:
+        raise BoundFlowError(f"{path} holds a custom module: pass load(path, model=...) one of the same architecture")
+    nominal = model if model is not None else rebuild(architecture)
+    state = {name.removeprefix("nominal."): value for name, value in tensors.items() if name.startswith("nominal.")}
+    try:
+        dtype = next(value.dtype for value in state.values() if value.is_floating_point())
+        nominal = nominal.to(dtype)
+        nominal.load_state_dict(state)
+    except (RuntimeError, StopIteration) as error:
+        raise BoundFlowError(f"{path} does not fit this model: {error}") from None
+    if record.get("void_at_step") is not None:
+        return Certificate(None, nominal, record)
+    return Certificate(_bounded_copy(nominal, tensors, str(path)), nominal, record)
+
+
+def _bounded_copy(nominal: nn.Module, tensors: dict[str, Tensor], path: str) -> nn.Module:
+    symbols = Symbols()
+    module = lift(copy.deepcopy(nominal), symbols)
+    numbers = [value for name, value in tensors.items() if name.startswith("rows.")]
+    symbols.fresh(1 + max((int(value.max()) for value in numbers if len(value)), default=-1))
+    with torch.no_grad():
+        for name, parameter in module.named_parameters():
+            if f"bounds.{name}" not in tensors:
+                raise BoundFlowError(f"{path} has no bounds for parameter {name}")
+            form = None
+            if f"center.{name}" in tensors:
+                center, generators, radius = (tensors[f"{part}.{name}"] for part in ("center", "generators", "radius"))
+                form = Form(center, generators, radius, Rows(tensors[f"rows.{name}"].numpy()))
+            parameter.copy_(Bounded(tensors[f"bounds.{name}"], form, symbols))
+    return module.eval()
+
+
+def fingerprint(*tensors: Tensor) -> str:
+    """sha256 of the data a certificate speaks of."""
+    digest = hashlib.sha256()
+    for tensor in tensors:
+        digest.update(f"{tensor.dtype}{tuple(tensor.shape)}".encode())
+        digest.update(tensor.detach().cpu().contiguous().numpy().tobytes())
+    return digest.hexdigest()
+
+
+def versions() -> dict[str, str]:
+    """What computed a certificate."""
+    return {"torch": str(torch.__version__), "rounding": rounding.mode()}
+
+
+def _inputs(x: Tensor, epsilon: Any, clip: tuple[float, float] | None) -> Bounded:
+    return Linf(epsilon, clip).box(x)
+
+
+def _leads(logits: Bounded) -> Tensor:
+    """Lower bounds on the lead of every class, (N, classes); one logit is the lead of class 1 over class 0."""
+    if logits.shape[1] == 1:
+        return torch.cat((-logits.upper, logits.lower), 1)
+    columns = []
+    for label in range(logits.shape[1]):
+        difference: Any = logits[:, label : label + 1] - logits
+        others = torch.arange(logits.shape[1], device=logits.device) != label
+        columns.append(difference.lower[:, others].amin(1))
+    return torch.stack(columns, 1)
+
+
+def _classes(logits: Tensor) -> Tensor:
+    return (logits[:, 0] > 0).long() if logits.shape[1] == 1 else logits.argmax(1)
+
+
+def _share(decisions: Tensor) -> float:
+    return decisions.double().mean().item()

@@ -1,0 +1,230 @@
+"""certify() and Certificate: what a poisoned training can no longer change, in a file that says how it was found."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import torch
+import torch.nn as nn
+from poisoning import poisoned_inputs
+
+import boundflow as bf
+
+RECIPE = {"optimizer_options": {"lr": 0.3, "momentum": 0.9}, "epochs": 3, "batch_size": 20, "order": 5}
+
+
+def moons(samples: int, seed: int) -> tuple[torch.Tensor, torch.Tensor]:
+    generator = torch.Generator().manual_seed(seed)
+    y = torch.arange(samples) % 2
+    angle = torch.pi * torch.rand(samples, generator=generator, dtype=torch.float64)
+    x = torch.stack((torch.cos(angle), torch.sin(angle)), 1)
+    x = torch.where(y[:, None] == 1, torch.tensor([1.0, 0.5], dtype=torch.float64) - x, x)
+    return x + 0.1 * torch.randn(samples, 2, generator=generator, dtype=torch.float64), y
+
+
+def network(outputs: int = 1, seed: int = 0) -> nn.Sequential:
+    torch.manual_seed(seed)
+    model = nn.Sequential(nn.Linear(2, 6), nn.Tanh(), nn.Linear(6, outputs)).double()
+    with torch.no_grad():
+        model[0].weight.mul_(3)
+    return model
+
+
+@pytest.fixture(scope="module")
+def certificate() -> bf.Certificate:
+    return bf.certify(network(), moons(60, 0), threat=bf.threats.Linf(1e-3), loss="bce", **RECIPE)
+
+
+@pytest.mark.parametrize("loss", ["bce", "ce", "hinge"])
+@pytest.mark.parametrize("domain", ["interval", "zonotope"])
+def test_certified_predictions_survive_poisoning(loss: str, domain: str) -> None:
+    """Retrain on poisoned data, move the test points: certified labels never change, and most are certified."""
+    x, y = moons(40, 1)
+    test_x, test_y = moons(100, 2)
+    model, epsilon = network(2 if loss == "ce" else 1), 1e-3 if domain == "zonotope" else 1e-5
+    recipe = {**RECIPE, "epochs": 2, "optimizer_options": {"lr": 0.2}}
+    cert = bf.certify(model, (x, y), threat=bf.threats.Linf(epsilon), loss=loss, domain=domain, **recipe)
+    prediction = cert.predict(test_x, epsilon=epsilon)
+    assert prediction.certified.double().mean() > 0.7
+    for number, poisoned in enumerate(poisoned_inputs(x, y, epsilon, 12, 3)):
+        other = bf.certify(model, (poisoned, y), threat=bf.threats.Linf(0.0), loss=loss, domain="interval", **recipe)
+        moved = poisoned_inputs(test_x, test_y, epsilon, 12, 4)[number]
+        with torch.no_grad():
+            logits = other.nominal(moved)
+        labels = (logits[:, 0] > 0).long() if logits.shape[1] == 1 else logits.argmax(1)
+        assert bool((labels == prediction.label)[prediction.certified].all())
+        assert bool(((prediction.lower <= logits) & (logits <= prediction.upper)).all())
+
+
+def test_a_strong_attack_loses_the_certificate() -> None:
+    """More room for the attacker never certifies more, and enough room certifies nothing."""
+    x, y = moons(40, 1)
+    test = moons(100, 2)
+    shares = []
+    for epsilon in (1e-4, 1e-2, 0.5):
+        cert = bf.certify(network(), (x, y), threat=bf.threats.Linf(epsilon), loss="bce", **{**RECIPE, "epochs": 2})
+        shares.append(cert.accuracy(*test, epsilon=epsilon).certified)
+    assert shares[0] >= shares[1] >= shares[2] and shares[0] > 0.8 and shares[2] == 0
+
+
+def test_answers(certificate: bf.Certificate) -> None:
+    x, y = moons(50, 5)
+    many, one = certificate.predict(x, epsilon=1e-3), certificate.predict(x[7], epsilon=1e-3)
+    assert len(many) == 50 and len(one) == 1 and one.label[0] == many.label[7]
+    assert bool((many.margin[many.certified] > 0).all()) and bool((many.margin[~many.certified] <= 0).all())
+    assert bool((many.lower <= many.upper).all())
+    accuracy = certificate.accuracy(x, y, epsilon=1e-3)
+    assert accuracy.certified <= accuracy.nominal and accuracy.certified <= accuracy.robustness
+    assert certificate.accuracy(x, y, epsilon=0.3).certified <= accuracy.certified
+    assert certificate.seconds > 0 and certificate.void_at_step is None
+    clipped = certificate.predict(x.clamp(0, 1), epsilon=5.0, clip=(0, 1))
+    assert bool((clipped.upper < certificate.predict(x.clamp(0, 1), epsilon=5.0).upper).all())
+
+
+def test_the_record_says_how_it_was_found(certificate: bf.Certificate) -> None:
+    record = certificate.record
+    assert record["threat"] == "Linf(0.001)" and record["steps"] == 9 and record["rounding"] == "outward"
+    assert record["domain"] == "zonotope" and record["dtype"] == "float64" and len(record["data"]) == 64
+    assert "fixed before training" in record["step_chosen"]
+    with bf.rounding.nearest():
+        other = bf.certify(network(), moons(20, 0), threat=bf.threats.Linf(1e-3), loss="bce")
+    assert other.record["rounding"] == "nearest"
+
+
+def test_deterministic_under_a_seed(certificate: bf.Certificate, tmp_path) -> None:
+    again = bf.certify(network(), moons(60, 0), threat=bf.threats.Linf(1e-3), loss="bce", **RECIPE)
+    for path, made in ((tmp_path / "a", certificate), (tmp_path / "b", again), (tmp_path / "c", certificate)):
+        made.save(path)
+    assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes() == (tmp_path / "c").read_bytes()
+    other = bf.certify(network(), moons(60, 0), threat=bf.threats.Linf(1e-3), loss="bce", seed=1, **RECIPE)
+    assert not torch.equal(other.nominal[0].weight, certificate.nominal[0].weight)
+
+
+def test_files(certificate: bf.Certificate, tmp_path) -> None:
+    path = tmp_path / "moons.safetensors"
+    certificate.save(path)
+    loaded = bf.load(path)
+    x, y = moons(80, 6)
+    before, after = (cert.predict(x, epsilon=1e-3) for cert in (certificate, loaded))
+    assert torch.equal(before.label, after.label) and torch.equal(before.certified, after.certified)
+    assert torch.allclose(before.lower, after.lower, atol=1e-9) and loaded.record == certificate.record
+    assert bool((after.lower <= before.lower + 1e-9).all())
+    assert bf.load(path, model=network(seed=3)).accuracy(x, y, epsilon=1e-3) == loaded.accuracy(x, y, epsilon=1e-3)
+
+
+def test_files_that_do_not_fit(certificate: bf.Certificate, tmp_path) -> None:
+    from safetensors.torch import save_file
+
+    path = tmp_path / "c.safetensors"
+    certificate.save(path)
+    with pytest.raises(bf.BoundFlowError, match="does not fit"):
+        bf.load(path, model=nn.Sequential(nn.Linear(3, 1)))
+    with pytest.raises(bf.BoundFlowError, match="cannot be read"):
+        bf.load(tmp_path / "missing")
+    (tmp_path / "cut").write_bytes(path.read_bytes()[:-40])
+    with pytest.raises(bf.BoundFlowError, match="cannot be read"):
+        bf.load(tmp_path / "cut")
+    save_file({"x": torch.zeros(1)}, tmp_path / "other")
+    with pytest.raises(bf.BoundFlowError, match="not a certificate"):
+        bf.load(tmp_path / "other")
+    save_file({"x": torch.zeros(1)}, tmp_path / "new", metadata={"boundflow": json.dumps({"format": 99})})
+    with pytest.raises(bf.BoundFlowError, match="another version"):
+        bf.load(tmp_path / "new")
+
+
+class Custom(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = network()
+
+    def forward(self, x):
+        return self.inner(x)
+
+
+def test_custom_modules_bring_their_own_class(tmp_path) -> None:
+    torch.manual_seed(0)
+    cert = bf.certify(Custom(), moons(20, 0), threat=bf.threats.Linf(1e-3), loss="bce")
+    cert.save(tmp_path / "custom")
+    with pytest.raises(bf.BoundFlowError, match="custom module"):
+        bf.load(tmp_path / "custom")
+    x, _ = moons(10, 1)
+    loaded = bf.load(tmp_path / "custom", model=Custom())
+    assert torch.equal(loaded.predict(x).label, cert.predict(x).label)
+
+
+def test_void_bounds_certify_nothing(tmp_path) -> None:
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(2, 6), nn.ReLU(), nn.Linear(6, 6), nn.ReLU(), nn.Linear(6, 1)).double()
+    recipe = {"optimizer_options": {"lr": 5.0}, "epochs": 400, "domain": "interval"}
+    cert = bf.certify(model, moons(20, 0), threat=bf.threats.Linf(1.0), loss="hinge", **recipe)
+    assert cert.void_at_step is not None and cert.model is None
+    x, y = moons(10, 1)
+    assert cert.accuracy(x, y).certified == 0 and not bool(cert.predict(x).certified.any())
+    cert.save(tmp_path / "void")
+    assert bf.load(tmp_path / "void").void_at_step == cert.void_at_step
+
+
+def test_regression() -> None:
+    x, _ = moons(30, 0)
+    y = x[:, 0] * 0.5 + x[:, 1]
+    recipe = {"optimizer_options": {"lr": 0.05}, "epochs": 5}
+    cert = bf.certify(network(), (x, y), threat=bf.threats.Linf(1e-3), loss="mse", **recipe)
+    prediction = cert.predict(x, epsilon=1e-3)
+    assert bool((prediction.lower <= prediction.label).all()) and bool((prediction.label <= prediction.upper).all())
+    with pytest.raises(bf.BoundFlowError, match="regression"):
+        cert.accuracy(x, y)
+
+
+def test_frozen_layers_pretraining_schedules_and_callbacks() -> None:
+    model = network()
+    model[0].requires_grad_(False)
+    seen: list[bf.Step] = []
+    cert = bf.certify(
+        model,
+        moons(30, 0),
+        threat=bf.threats.Linf(1e-3),
+        loss="bce",
+        optimizer=torch.optim.Adam,
+        optimizer_options={"lr": 0.05},
+        schedule=lambda optimizer: torch.optim.lr_scheduler.StepLR(optimizer, 2, 0.5),
+        epochs=4,
+        callbacks=[seen.append],
+    )
+    assert [step.number for step in seen] == [1, 2, 3, 4] and seen[-1].total == 4 and seen[-1].width > 0
+    assert torch.equal(cert.nominal[0].weight, model[0].weight)
+    assert bool((cert.model[0].weight.spread == 0).all()) and not isinstance(model[2].weight, bf.Bounded)
+    further = bf.certify(cert.nominal, moons(30, 1), threat=bf.threats.Linf(1e-3), loss="bce")
+    assert further.record["steps"] == 1
+
+
+def test_bad_input() -> None:
+    x, y = moons(20, 0)
+    threat = bf.threats.Linf(0.1)
+    hole = x.clone()
+    hole[3, 1] = float("nan")
+    for message, call in {
+        "labels must be": lambda: bf.certify(network(), (x, y + 1), threat=threat, loss="bce"),
+        "20 inputs and 19 targets": lambda: bf.certify(network(), (x, y[:-1]), threat=threat, loss="bce"),
+        "NaN": lambda: bf.certify(network(), (hole, y), threat=threat, loss="bce"),
+        "no samples": lambda: bf.certify(network(), (x[:0], y[:0]), threat=threat, loss="bce"),
+        "loss must be": lambda: bf.certify(network(), (x, y), threat=threat, loss="l1"),
+        "domain must be": lambda: bf.certify(network(), (x, y), threat=threat, loss="bce", domain="box"),
+        "epochs": lambda: bf.certify(network(), (x, y), threat=threat, loss="bce", epochs=0),
+        "one output": lambda: bf.certify(network(2), (x, y), threat=threat, loss="bce"),
+        "integer images": lambda: bf.certify(network(), (x.long(), y), threat=threat, loss="bce"),
+        "valid range": lambda: bf.certify(network(), (x, y), threat=bf.threats.Linf(0.1, clip=(0, 0.1)), loss="bce"),
+    }.items():
+        with pytest.raises(ValueError, match=message):
+            call()
+    cert = bf.certify(network(), (x, y), threat=threat, loss="bce")
+    for message, call in {
+        "do not fit": lambda: cert.predict(torch.zeros(4, 3)),
+        "NaN or infinite": lambda: cert.predict(hole),
+        "labels": lambda: cert.accuracy(x, y[:-1]),
+        "radius|epsilon": lambda: cert.predict(x, epsilon=-1.0),
+    }.items():
+        with pytest.raises(ValueError, match=message):
+            call()
+    with pytest.raises(bf.BoundFlowError, match="plain one"):
+        bf.certify(bf.lift(network()), (x, y), threat=threat, loss="bce")
