@@ -2,7 +2,7 @@
 
 import sys
 
-EXTRA = frozenset({"typer", "rich", "matplotlib"})
+EXTRA = frozenset({"typer", "rich", "matplotlib", "safetensors"})
 
 
 def main() -> None:

@@ -5,6 +5,7 @@ the logit straddle zero, and some poisoned model or moved input may answer eithe
 """
 
 import io
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -15,9 +16,9 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from torch import Tensor, nn
 
-from fullcert.evaluation import least_leads
+import boundflow as bf
 from fullcert.options import Options
-from fullcert.training import Certified, Recipe
+from fullcert.training import Recipe
 
 # Blue and orange of Okabe and Ito, told apart by colour-blind readers; markers differ in shape too.
 DEEP = ("#0072B2", "#C05A00")
@@ -26,22 +27,24 @@ UNDECIDED = "#F4F4F4"
 MARKERS = ("o", "^")
 
 
-def barriers(recipe: Recipe, plain: nn.Module, certified: Certified, points: int = 90) -> bytes:
+def barriers(recipe: Recipe, certificate: bf.Certificate, points: int = 90) -> bytes:
     """A PNG of the certified regions of both classes, the undecided band and the training samples."""
-    inputs, labels = recipe.train
-    across, down, grid = plane(inputs, points)
-    leads = least_leads(recipe, certified, grid).reshape(points, points, 2).cpu()
+    train = recipe.data.train
+    across, down, grid = plane(torch.as_tensor(train.inputs, dtype=recipe.dtype, device=recipe.device), points)
+    preference = preferring(certificate)
+    bounds = preference.predict(grid, recipe.options.test_epsilon)
     with torch.no_grad():
-        boundary = preference(plain(grid)).reshape(points, points).cpu()
+        boundary = preference.nominal(grid).reshape(points, points).cpu()
 
     figure = Figure(figsize=(7.2, 5.6), dpi=150, layout="constrained")
     axes = figure.add_subplot()
     axes.set_facecolor(UNDECIDED)
-    for label, lead in enumerate(leads.unbind(dim=-1)):
+    for label, bound in enumerate((-bounds.upper, bounds.lower)):
+        lead = bound.reshape(points, points).cpu()
         if lead.max() > 0:
             axes.contourf(across, down, lead, levels=[0, torch.inf], colors=[PALE[label]])
         zero_line(axes, across, down, lead, colors=DEEP[label])
-        chosen = inputs[labels == label].cpu()
+        chosen = train.inputs[train.labels == label]
         style: dict[str, Any] = {"c": DEEP[label], "marker": MARKERS[label]}
         axes.scatter(chosen[:, 0], chosen[:, 1], s=11, linewidths=0, alpha=0.75, zorder=3, **style)
     zero_line(axes, across, down, boundary, colors="#333333", linestyles="dashed")
@@ -49,6 +52,19 @@ def barriers(recipe: Recipe, plain: nn.Module, certified: Certified, points: int
     axes.set_title(title(recipe.options), loc="left", fontsize=11)
     figure.legend(handles=legend(), loc="outside lower center", ncols=3, frameon=False, fontsize=9)
     return png(figure)
+
+
+class Preference(nn.Module):
+    """By how much class 1 is preferred to class 0, from one logit or two."""
+
+    def forward(self, logits: Tensor) -> Tensor:
+        return logits if logits.shape[1] == 1 else logits[:, 1:] - logits[:, :1]
+
+
+def preferring(certificate: bf.Certificate) -> bf.Certificate:
+    """The same certificate, with the preference as its output: its bounds are the leads of both classes."""
+    model = None if certificate.model is None else nn.Sequential(certificate.model, Preference())
+    return replace(certificate, model=model, nominal=nn.Sequential(certificate.nominal, Preference()))
 
 
 def zero_line(axes: Axes, across: Tensor, down: Tensor, values: Tensor, **style: Any) -> None:
@@ -64,11 +80,6 @@ def plane(inputs: Tensor, points: int) -> tuple[Tensor, Tensor, Tensor]:
     across, down = (torch.linspace(*ends, points).to(inputs) for ends in zip(low - edge, high + edge, strict=True))
     rows, columns = torch.meshgrid(down, across, indexing="ij")
     return across.cpu(), down.cpu(), torch.stack([columns.flatten(), rows.flatten()], dim=1)
-
-
-def preference(logits: Tensor) -> Tensor:
-    """By how much a plain model prefers class 1."""
-    return logits[:, 0] if logits.shape[1] == 1 else logits[:, 1] - logits[:, 0]
 
 
 def title(options: Options) -> str:

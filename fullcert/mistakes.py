@@ -3,7 +3,7 @@
 The command prints the sentence and exits with 2. Every other exception is a bug of ours and keeps its traceback.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import TypeVar
 
 Entry = TypeVar("Entry")
@@ -13,8 +13,13 @@ class Mistake(Exception):
     """Something the user asked for that cannot be done; the message is one sentence."""
 
 
+def check_known(kind: str, name: str, names: Collection[str]) -> None:
+    """Refuse a name that does not exist, with a sentence that lists the names there are."""
+    if name not in names:
+        raise Mistake(f"there is no {kind} called {name!r}: choose one of {', '.join(names)}")
+
+
 def choose(kind: str, name: str, table: Mapping[str, Entry]) -> Entry:
-    """The entry called `name`, or a sentence that lists the names there are."""
-    if name not in table:
-        raise Mistake(f"there is no {kind} called {name!r}: choose one of {', '.join(table)}")
+    """The entry called `name`."""
+    check_known(kind, name, table)
     return table[name]

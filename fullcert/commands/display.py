@@ -9,14 +9,17 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
+import boundflow as bf
+
 
 @contextmanager
-def progress_bar(hidden: bool) -> Iterator[Callable[[int, int, float], None]]:
-    """A bar on standard error that moves with each step and shows the loss at the center of the set."""
-    columns = (TextColumn("training"), BarColumn(), MofNCompleteColumn(), TextColumn("loss {task.fields[loss]:.4f}"))
+def progress_bar(hidden: bool) -> Iterator[Callable[[bf.Step], None]]:
+    """A bar on standard error: the steps, the loss at the center of the set and the mean width of the parameters."""
+    numbers = TextColumn("loss {task.fields[loss]:.4f}, width {task.fields[width]:.2e}")
+    columns = (TextColumn("training"), BarColumn(), MofNCompleteColumn(), numbers)
     with Progress(*columns, TimeElapsedColumn(), console=Console(stderr=True), disable=hidden) as bar:
-        task = bar.add_task("", total=None, loss=0.0)
-        yield lambda done, total, loss: bar.update(task, completed=done, total=total, loss=loss)
+        task = bar.add_task("", total=None, loss=0.0, width=0.0)
+        yield lambda step: bar.update(task, completed=step.number, total=step.total, loss=step.loss, width=step.width)
 
 
 def show(metrics: dict[str, Any], picture: Path | None, console: Console) -> None:

@@ -15,11 +15,12 @@ from fullcert.options import Options
 def train(
     options: Options,
     *,
-    out: Annotated[Path | None, typer.Option(help="Folder for metrics, options and picture.")] = None,
+    out: Annotated[Path | None, typer.Option(help="Folder for metrics, options, picture and certificate.")] = None,
     json: Annotated[str | None, typer.Option(help="File for the metrics; - is standard output.")] = None,
     quiet: Annotated[bool, typer.Option("--quiet", help="Show neither progress nor table.")] = False,
 ) -> None:
     """Train on all datasets of a threat at once, and certify the test set."""
+    import safetensors  # noqa: F401  (the certificate needs it: if it is missing, say so before training)
     from rich.console import Console
 
     from fullcert.commands.display import progress_bar, show
@@ -34,13 +35,14 @@ def train(
         runs.make_folder(out)
 
     with progress_bar(hidden=quiet) as progress:
-        plain, certified = recipe.train_plain(), recipe.train_certified(progress)
-    metrics = measure(recipe, plain, certified)
+        certificate = recipe.certify(progress)
+    metrics = measure(recipe, certificate)
 
     picture = out / "barriers.png" if out and recipe.planar else None
     if picture:
-        runs.write(picture, barriers(recipe, plain, certified))
+        runs.write(picture, barriers(recipe, certificate))
     if out:
+        certificate.save(out / "certificate.safetensors")
         runs.write(out / "options.json", runs.as_json(asdict(options)).encode())
         runs.write(out / "metrics.json", runs.as_json(metrics).encode())
     if json == "-":

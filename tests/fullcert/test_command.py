@@ -1,6 +1,7 @@
 """The command: fast help, one plain sentence for a mistake, and the files of a run."""
 
 import json
+import re
 import subprocess
 import sys
 import time
@@ -10,6 +11,7 @@ from typing import NamedTuple
 
 import pytest
 
+import boundflow as bf
 from fullcert.command import main
 
 QUICK = ("--epochs", "2", "--batch-size", "0", "--hidden", "3", "--order", "2")
@@ -25,6 +27,7 @@ KEYS = {
     "dataset",
     "seed",
 }
+FILES = {"metrics.json", "options.json", "barriers.png", "certificate.safetensors"}
 
 
 class Result(NamedTuple):
@@ -82,7 +85,7 @@ def test_version(fullcert: Command) -> None:
     assert fullcert("--version").out.strip() == "0.1.0"
 
 
-@pytest.mark.parametrize("missing", ["typer", "rich", "matplotlib"])
+@pytest.mark.parametrize("missing", ["typer", "rich", "matplotlib", "safetensors"])
 def test_a_missing_extra_is_one_sentence(missing: str) -> None:
     hide = f"import sys; sys.modules[{missing!r}] = None; sys.argv = ['fullcert', 'train']"
     result = python("-c", f"{hide}; from fullcert.command import main; main()")
@@ -99,6 +102,8 @@ MISTAKES = [
     (("--epsilon", "much"), "--epsilon"),
     (("--test-epsilon", "inf"), "--test-epsilon"),
     (("--epsilon", "1e200", "--dtype", "float32"), "--epsilon"),
+    (("--epsilon", "1e-50", "--dtype", "float32"), "--epsilon"),
+    (("--test-epsilon", "1e-310"), "--test-epsilon"),
     (("--hidden", "16;16"), "--hidden"),
     (("--domain", "octagon"), "octagon"),
     (("--model", "transformer"), "transformer"),
@@ -133,6 +138,12 @@ def test_an_unwritable_folder_is_a_mistake(fullcert: Command, tmp_path: Path) ->
     assert result.code == 2 and len(result.err.splitlines()) == 1 and result.out == ""
 
 
+@pytest.mark.parametrize("domain", ["interval", "zonotope"])
+def test_a_threat_without_finite_bounds_is_a_mistake(fullcert: Command, domain: str) -> None:
+    result = fullcert("train", "--quiet", "--epsilon", "1.7e308", "--domain", domain, *QUICK)
+    assert result.code == 2 and len(result.err.splitlines()) == 1 and "cannot be bounded" in result.err
+
+
 def test_an_unknown_command_is_a_mistake(fullcert: Command) -> None:
     result = fullcert("fly")
     assert result.code == 2 and len(result.err.splitlines()) == 1 and "fly" in result.err
@@ -145,7 +156,7 @@ def test_an_unknown_command_is_a_mistake(fullcert: Command) -> None:
 def test_a_run_writes_its_folder_and_shows_a_table(fullcert: Command, tmp_path: Path, domain: str) -> None:
     result = fullcert("train", "--out", tmp_path / "run", "--domain", domain, "--test-epsilon", "0.01", *QUICK)
     assert result.code == 0 and "certified accuracy" in result.out and "barriers.png" in result.out
-    assert {path.name for path in (tmp_path / "run").iterdir()} == {"metrics.json", "options.json", "barriers.png"}
+    assert {path.name for path in (tmp_path / "run").iterdir()} == FILES
     metrics = json.loads((tmp_path / "run" / "metrics.json").read_text())
     options = json.loads((tmp_path / "run" / "options.json").read_text())
     assert metrics.keys() >= KEYS and "void_at_step" not in metrics
@@ -154,6 +165,12 @@ def test_a_run_writes_its_folder_and_shows_a_table(fullcert: Command, tmp_path: 
     assert metrics["steps"] == 2 and metrics["domain"] == options["domain"] == domain
     assert options["epsilon"] == 0.001 and options["test_epsilon"] == metrics["test_epsilon"] == 0.01
     assert (tmp_path / "run" / "barriers.png").read_bytes().startswith(b"\x89PNG")
+    record = bf.load(tmp_path / "run" / "certificate.safetensors").record
+    assert record["threat"] == "Linf(0.001)" and record["domain"] == domain and record["steps"] == 2
+
+
+def test_the_bar_shows_loss_and_width(fullcert: Command) -> None:
+    assert re.search(r"2/2 loss 0\.\d{4}, width \d\.\d{2}e-\d{2}", fullcert("train", *QUICK).err)
 
 
 def test_json_on_standard_output_is_alone_there(fullcert: Command) -> None:
@@ -185,3 +202,4 @@ def test_void_bounds_certify_nothing_and_say_when(fullcert: Command, tmp_path: P
     assert metrics["certified_accuracy"] == metrics["certified_robustness"] == 0
     assert f"void at step {metrics['void_at_step']}" in " ".join(result.out.split())
     assert (tmp_path / "run" / "barriers.png").exists()
+    assert bf.load(tmp_path / "run" / "certificate.safetensors").void_at_step == metrics["void_at_step"]

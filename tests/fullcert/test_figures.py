@@ -5,11 +5,13 @@ import io
 import matplotlib.image
 import numpy as np
 import pytest
+import torch
 from matplotlib.colors import to_rgb
 
+import boundflow as bf
 from fullcert import figures
 from fullcert.options import Options
-from fullcert.training import Certified, Recipe
+from fullcert.training import Recipe
 
 
 def has_colour(picture: bytes, colour: str) -> bool:
@@ -17,11 +19,21 @@ def has_colour(picture: bytes, colour: str) -> bool:
     return bool((np.abs(pixels - to_rgb(colour)).max(axis=-1) < 0.01).mean() > 0.001)
 
 
-@pytest.mark.parametrize("loss", ["bce", "ce"])
+@pytest.mark.parametrize("loss", ["bce", "ce", "mse"])
 def test_regions_are_drawn(loss: str) -> None:
     recipe = Recipe(Options(epochs=2, test_epsilon=0.05, hidden="4", order=3, loss=loss))
-    plain, certified = recipe.train_plain(), recipe.train_certified(lambda done, total, loss: None)
-    picture = figures.barriers(recipe, plain, certified, points=30)
+    certificate = recipe.certify(lambda step: None)
+    picture = figures.barriers(recipe, certificate, points=30)
     assert all(has_colour(picture, colour) for colour in (*figures.PALE, figures.UNDECIDED))
-    void = figures.barriers(recipe, plain, Certified(None, 3, 0.0), points=30)
+    void = figures.barriers(recipe, bf.Certificate(None, certificate.nominal, certificate.record), points=30)
     assert not any(has_colour(void, colour) for colour in figures.PALE)
+
+
+@pytest.mark.parametrize("loss", ["bce", "ce", "mse"])
+def test_a_region_is_where_its_class_is_certified(loss: str) -> None:
+    recipe = Recipe(Options(epochs=1, hidden="4", order=3, loss=loss))
+    certificate = recipe.certify(lambda step: None)
+    inputs = torch.from_numpy(recipe.data.test.inputs)
+    answers, bounds = certificate.predict(inputs, 0.05), figures.preferring(certificate).predict(inputs, 0.05)
+    for label, lead in enumerate((-bounds.upper, bounds.lower)):
+        assert torch.equal(lead[:, 0] > 0, answers.certified & (answers.label == label))

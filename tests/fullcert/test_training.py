@@ -1,16 +1,24 @@
 """Laws of a certified run: every plain run inside the threat lands inside the set."""
 
+import copy
+from pathlib import Path
+
 import pytest
 import torch
+import torch.nn.functional as F
+from poisoning import batches, poisoned_inputs, stacked_outputs, stacked_trainings
+from torch import Tensor, nn
 
 import boundflow as bf
-from fullcert.evaluation import ABSTAIN, certified_labels, lead_of, least_leads, measure, predicted_labels
+from fullcert.evaluation import measure
+from fullcert.losses import outputs
+from fullcert.mistakes import Mistake
 from fullcert.options import Options
-from fullcert.training import Certified, Recipe, Samples
+from fullcert.training import Recipe
 
 
-def silent(done: int, total: int, loss: float) -> None:
-    assert done <= total
+def silent(step: bf.Step) -> None:
+    assert step.number <= step.total and step.width >= 0
 
 
 def recipe(**changes: object) -> Recipe:
@@ -19,15 +27,38 @@ def recipe(**changes: object) -> Recipe:
     )
 
 
-def poisoned(original: Recipe, seed: int) -> Recipe:
-    """The same recipe on a dataset in a corner of the threat."""
-    copy = Recipe(original.options)
-    torch.manual_seed(seed)
-    inputs = copy.train.inputs
-    corner = original.options.epsilon * (2 * torch.randint(0, 2, inputs.shape) - 1)
-    # a hair inside the threat, so that the sum never rounds to just outside
-    copy.train = Samples(inputs + corner.to(inputs) * (1 - 1e-6), copy.train.labels)
-    return copy
+# --- plain PyTorch, from the options alone ----------------------------------------------------------------------
+
+LOSSES = {
+    "bce": lambda z, y: F.binary_cross_entropy_with_logits(z[:, 0], y.to(z)),
+    "hinge": lambda z, y: (1 - (2 * y - 1) * z[:, 0]).relu().mean(),
+    "mse": lambda z, y: (z[:, 0] - (2 * y - 1)).square().mean(),
+    "ce": F.cross_entropy,
+}
+OPTIMIZERS = {
+    "sgd": lambda p, o: torch.optim.SGD(p, lr=o.lr, momentum=o.momentum, weight_decay=o.weight_decay),
+    "adam": lambda p, o: torch.optim.Adam(p, lr=o.lr, weight_decay=o.weight_decay),
+    "adamw": lambda p, o: torch.optim.AdamW(p, lr=o.lr, weight_decay=o.weight_decay),
+    "rmsprop": lambda p, o: torch.optim.RMSprop(p, lr=o.lr, momentum=o.momentum, weight_decay=o.weight_decay),
+}
+
+
+def observed(made: Recipe) -> tuple[Tensor, Tensor]:
+    train = made.data.train
+    return torch.from_numpy(train.inputs).to(getattr(torch, made.options.dtype)), torch.from_numpy(train.labels)
+
+
+def plain_trainings(made: Recipe, datasets: Tensor, labels: Tensor) -> dict[str, Tensor]:
+    """One training for each of the datasets, and their parameters stacked."""
+    options = made.options
+    if options.batch_size == 0:
+        order = [torch.arange(len(labels))] * options.epochs
+    else:
+        order = list(batches(len(labels), options.batch_size, options.epochs, options.seed))
+    model = copy.deepcopy(made.initial).to(datasets.dtype)
+    return stacked_trainings(
+        model, LOSSES[options.loss], lambda p: OPTIMIZERS[options.optimizer](p, options), datasets, labels, order
+    )
 
 
 RECIPES = [
@@ -44,17 +75,23 @@ RECIPES = [
 
 @pytest.mark.parametrize("changes", RECIPES, ids=lambda changes: "-".join(map(str, changes.values())))
 def test_plain_and_poisoned_runs_land_inside(changes: dict[str, object]) -> None:
-    original = recipe(**changes)
-    certified = original.train_certified(silent)
-    assert certified.model is not None and certified.void_at_step is None
-    labels = certified_labels(original, certified, original.test)
-    bounds = dict(certified.model.named_parameters())
-    for trained in (original, poisoned(original, 1), poisoned(original, 2)):
-        plain = trained.train_plain()
-        for name, value in plain.named_parameters():
-            assert (bounds[name].lower <= value).all() and (value <= bounds[name].upper).all(), name
-        predicted = predicted_labels(plain, original.test.inputs)
-        assert ((labels == ABSTAIN) | (labels == predicted)).all()
+    made = recipe(**changes)
+    certificate = made.certify(silent)
+    assert certificate.model is not None and certificate.void_at_step is None
+    inputs, labels = observed(made)
+    datasets = torch.cat([inputs[None], poisoned_inputs(inputs, labels, made.options.epsilon, 4, 1)])
+    trained = plain_trainings(made, datasets, labels)
+    nominal = dict(certificate.nominal.named_parameters())
+    for name, bounds in certificate.model.named_parameters():
+        for values in (trained[name], nominal[name]):
+            assert ((bounds.lower <= values) & (values <= bounds.upper)).all(), name
+        close = 1e-9 if inputs.dtype == torch.float64 else 1e-4
+        assert torch.allclose(trained[name][0], nominal[name], rtol=close, atol=close), name
+    test = torch.from_numpy(made.data.test.inputs)
+    answers = certificate.predict(test, made.options.test_epsilon)
+    logits = stacked_outputs(certificate.nominal, trained, test.to(inputs))
+    predicted = (logits[..., 0] > 0).long() if logits.shape[-1] == 1 else logits.argmax(-1)
+    assert (~answers.certified | (answers.label == predicted)).all()
 
 
 def test_training_leaves_the_initial_model_and_the_random_state_alone() -> None:
@@ -62,40 +99,64 @@ def test_training_leaves_the_initial_model_and_the_random_state_alone() -> None:
     before = torch.random.get_rng_state()
     made = recipe(batch_size=500)
     first = [parameter.clone() for parameter in made.initial.parameters()]
-    made.train_plain()
-    made.train_certified(silent)
+    made.certify(silent)
     assert torch.equal(before, torch.random.get_rng_state())
     assert all(torch.equal(a, b) for a, b in zip(first, made.initial.parameters(), strict=True))
 
 
 def test_every_sample_is_used_once_an_epoch() -> None:
-    batches = recipe(batch_size=300, epochs=2).batches
-    assert [len(index) for index in batches] == [300, 300, 300, 100] * 2
-    for epoch in (batches[:4], batches[4:]):
+    """In an order that is shuffled anew each epoch: the nominal model is that of plain PyTorch with this order."""
+    made = recipe(batch_size=300, epochs=2)
+    certificate = made.certify(silent)
+    order = list(batches(1000, 300, 2, made.options.seed))
+    assert [len(index) for index in order] == [300, 300, 300, 100] * 2 and certificate.record["steps"] == 8
+    for epoch in (order[:4], order[4:]):
         assert torch.equal(torch.cat(epoch).sort().values, torch.arange(1000))
-    assert not torch.equal(batches[0], batches[4])
+    assert not torch.equal(order[0], order[4])
+    inputs, labels = observed(made)
+    trained = plain_trainings(made, inputs[None], labels)
+    for name, parameter in certificate.nominal.named_parameters():
+        assert torch.allclose(trained[name][0], parameter, rtol=1e-9, atol=1e-9), name
 
 
 def test_a_larger_threat_certifies_no_more() -> None:
     shares = []
     for epsilon in (1e-4, 1e-3, 1e-2):
         made = recipe(epsilon=epsilon, domain="interval")
-        shares.append(measure(made, made.train_plain(), made.train_certified(silent))["certified_robustness"])
+        shares.append(measure(made, made.certify(silent))["certified_robustness"])
     assert shares == sorted(shares, reverse=True) and shares[0] > 0
 
 
 def test_leads_are_taken_on_differences() -> None:
-    one = bf.ball(torch.tensor([[2.0], [0.0], [-2.0]]), 1.0)
-    made = recipe()
-    certified = Certified(lambda inputs: one, None, 0.0)  # type: ignore[arg-type]
-    samples = Samples(torch.zeros(3, 2), torch.zeros(3))
-    assert certified_labels(made, certified, samples).tolist() == [1, ABSTAIN, 0]
-    several = bf.ball(torch.tensor([[5.0, 1.0, 2.0], [1.0, 1.5, 0.0]]), 0.5)
-    assert (lead_of(0, several)[0] > 1.9) and (lead_of(0, several)[1] < 0) and (lead_of(1, several)[1] < 0)
+    def answers(logits: bf.Bounded) -> bf.Prediction:
+        model = lambda inputs: logits  # noqa: E731
+        return bf.Certificate(model, nn.Linear(2, logits.shape[1])).predict(torch.zeros(len(logits), 2))
+
+    one = answers(bf.ball(torch.tensor([[2.0], [0.0], [-2.0]]), 1.0))
+    assert one.certified.tolist() == [True, False, True] and one.label[one.certified].tolist() == [1, 0]
+    several = answers(bf.ball(torch.tensor([[5.0, 1.0, 2.0], [1.0, 1.5, 0.0]]), 0.5))
+    assert several.label[0] == 0 and several.margin[0] > 1.9 and several.margin[1] < 0
 
 
 def test_a_void_set_certifies_nothing() -> None:
     made = recipe()
-    void = Certified(None, 1, 0.0)
-    assert (least_leads(made, void, made.test.inputs) == -torch.inf).all()
-    assert (certified_labels(made, void, made.test) == ABSTAIN).all()
+    void = bf.Certificate(None, made.initial, {"loss": "bce", "steps": 3, "void_at_step": 1})
+    answers = void.predict(torch.from_numpy(made.data.test.inputs))
+    assert (answers.margin == -torch.inf).all() and not answers.certified.any()
+    metrics = measure(made, void)
+    assert metrics["certified_accuracy"] == metrics["certified_robustness"] == 0 and metrics["void_at_step"] == 1
+
+
+@pytest.mark.parametrize("loss", ["bce", "ce", "mse"])
+def test_a_saved_certificate_gives_the_metrics_of_its_run(loss: str, tmp_path: Path) -> None:
+    made = recipe(loss=loss)
+    certificate = made.certify(silent)
+    certificate.save(tmp_path / "certificate")
+    loaded = measure(made, bf.load(tmp_path / "certificate"))
+    assert loaded == {**measure(made, certificate), "seconds": 0.0} and loaded["certified_robustness"] > 0
+
+
+def test_a_loss_of_two_classes_refuses_three() -> None:
+    assert outputs("ce", 3) == 3 and outputs("mse", 2) == 1
+    with pytest.raises(Mistake, match="use ce"):
+        outputs("mse", 3)
