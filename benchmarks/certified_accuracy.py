@@ -97,7 +97,8 @@ def measure(case: str, epsilon: float, seed: int, device: str) -> dict[str, Any]
 
 def show(results: list[dict[str, Any]]) -> None:
     """Means over seeds, beside what was published."""
-    print(f"{'case':16s} {'epsilon':>8s} {'seeds':>5s} {'nominal':>8s} {'certified':>9s} {'published':>9s} {'seconds':>8s}")
+    heads = ("epsilon", 8), ("seeds", 5), ("nominal", 8), ("certified", 9), ("published", 9), ("seconds", 8)
+    print(f"{'case':16s} " + " ".join(f"{head:>{width}s}" for head, width in heads))
     for case, epsilon in dict.fromkeys((result["case"], result["epsilon"]) for result in results):
         group = [result for result in results if (result["case"], result["epsilon"]) == (case, epsilon)]
         nominal, certified, seconds = (

@@ -485,7 +485,9 @@ def own_axis(*operands: Any) -> tuple[list[Any], int | None]:
     shape = torch.broadcast_shapes(*(x.shape for x in operands if isinstance(x, Tensor)))
     assert form.axis is not None and form.rows.batch is not None
     fits = all(x.form.rows.batch is form.rows.batch and x.form.axis == form.axis for x in marked)
-    if fits and shape[form.axis] == len(form.rows.batch):
+    written = (x.form.rows for x in operands if isinstance(x, Bounded) and x.affine)
+    apart = not any(rows.meets(form.rows.batch) for rows in written)  # else the same symbol would count twice
+    if fits and apart and shape[form.axis] == len(form.rows.batch):
         return list(operands), form.axis
     return [x.dense() if isinstance(x, Bounded) else x for x in operands], None
 

@@ -103,6 +103,8 @@ class Certificate:
             x = x.unsqueeze(0)
         if tuple(x.shape[1:]) != shape:
             raise ValueError(f"inputs of shape {tuple(x.shape[1:])} do not fit a model for inputs of shape {shape}")
+        if len(x) == 0:
+            raise ValueError("there are no inputs to answer for")
         if not bool(torch.isfinite(x).all()):
             raise ValueError("a test input is NaN or infinite")
         return x

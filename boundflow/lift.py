@@ -44,8 +44,9 @@ def ball(center: Any, radius: Any) -> Bounded:
         amount = rounding.up(torch.full_like(center, radius))
     if not valid:
         raise ValueError("a radius must be a finite number that is not negative")
-    if not isinstance(radius, Tensor):
-        rounding.require_normal(radius, center.dtype)
+    numbers = radius[radius > 0] if isinstance(radius, Tensor) else radius
+    if not isinstance(numbers, Tensor) or numbers.numel():
+        rounding.require_normal(float(numbers.min() if isinstance(numbers, Tensor) else numbers), center.dtype)
     # a radius of zero is the point itself, not its neighbouring floats
     bounds = torch.where(amount > 0, rounding.around(center, amount), center)
     checked("ball", bounds, None)

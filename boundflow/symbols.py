@@ -81,12 +81,13 @@ class Batch:
 class Rows:
     """The symbols of the generator rows of a tensor, in order. Compared by identity, matched by number."""
 
-    __slots__ = ("_positions", "_unions", "_views", "batch", "numbers")
+    __slots__ = ("_meets", "_positions", "_unions", "_views", "batch", "numbers")
 
     def __init__(self, numbers: np.ndarray, batch: Batch | None = None):
         self.numbers = numbers
         self.batch = batch  # whose own rows are among these
         self._views: dict[Expansion, View] = {}
+        self._meets: dict[Batch, bool] = {}
         self._unions: dict[Rows, Rows] = {}
         self._positions: dict[Rows, slice | Tensor] = {}
 
@@ -105,6 +106,12 @@ class Rows:
             numbers = np.concatenate((self.numbers, new))
             self._unions[other] = Rows(numbers, self.batch or other.batch) if len(new) else self
         return self._unions[other]
+
+    def meets(self, batch: Batch) -> bool:
+        """Whether symbols of the batch stand among these rows already, written out."""
+        if batch not in self._meets:
+            self._meets[batch] = bool(np.isin(batch.distinct.numbers, self.numbers).any())
+        return self._meets[batch]
 
     def split(self) -> tuple[Rows, Tensor, Tensor]:
         """The rows that are not own, where they stand, and where the own rows stand by feature."""

@@ -53,11 +53,11 @@ class Linf(Threat):
         self.clip = clip
 
     def __repr__(self) -> str:
-        epsilon = f"{float(self.epsilon):g}" if self.epsilon.dim() == 0 else f"tensor{tuple(self.epsilon.shape)}"
+        epsilon = repr(self.epsilon.tolist())  # exactly: a certificate records it
         return f"Linf({epsilon})" if self.clip is None else f"Linf({epsilon}, clip={self.clip})"
 
     def box(self, x: Tensor) -> Bounded:
-        made = ball(x, self.epsilon.to(dtype=x.dtype, device=x.device))
+        made = ball(x, self.epsilon.to(x.device))
         if self.clip is None:
             return made
         low, high = self.clip

@@ -70,7 +70,8 @@ def certify(
     ``data`` are inputs (N, ...) and targets (N,): classes for "bce", "hinge" and "ce", numbers for "mse". Parameters
     that do not require gradients stay frozen. A pretrained model is a model like any other: its weights are the trusted
     start. ``batch_size=None`` takes all samples at once; otherwise batches are shuffled anew each epoch, by the seed.
-    If the bounds become void, training stops and the certificate says at which step; it then certifies nothing.
+    If the bounds become void, training stops and the certificate says at which step; it then certifies nothing. (A
+    threat whose very first sets are not finite raises.)
     """
     run = _Run(model, data, loss, optimizer, optimizer_options or {}, schedule, seed, device, dtype)
     if domain not in DOMAINS:
@@ -103,7 +104,7 @@ def certify(
         "loss": loss,
         "threat": repr(threat),
         "optimizer": optimizer.__name__,
-        "optimizer_options": dict(optimizer_options or {}),
+        "optimizer_options": {key: _recorded(option) for key, option in (optimizer_options or {}).items()},
         "epochs": epochs,
         "batch_size": batch_size,
         "seed": seed,
@@ -191,6 +192,15 @@ class _Run:
             if schedule is not None:
                 schedule.step()
             yield value
+
+
+def _recorded(option: Any) -> Any:
+    """An option of an optimizer as a certificate writes it down."""
+    if isinstance(option, Tensor):
+        return option.tolist()
+    if isinstance(option, list | tuple):
+        return [_recorded(part) for part in option]
+    return option if option is None or isinstance(option, bool | int | float | str) else repr(option)
 
 
 def _batches(samples: int, size: int | None, epochs: int, seed: int, device: torch.device) -> Iterator[Tensor]:

@@ -94,7 +94,7 @@ MUTANTS = [
     ("symbols.py", "_box(torch.where(known, 0.0, own), 1) + _box(elements[:, self.other], 1)", "_box(elements[:, self.other], 1)", "own rows of unseen samples lost in the support"),
     ("symbols.py", "weights = (generators / torch.where(scale > 0, scale, 1.0)).T.contiguous()", "weights = (0.5 * generators / torch.where(scale > 0, scale, 1.0)).T.contiguous()", "expansion of derived symbols halved"),
     ("bounded.py", "fits = all(x.form.rows.batch is form.rows.batch and x.form.axis == form.axis for x in marked)", "fits = all(x.form.rows.batch is form.rows.batch for x in marked)", "own rows on different axes mixed"),
-    ("bounded.py", "if fits and shape[form.axis] == len(form.rows.batch):", "if fits:", "own rows spread along their axis"),
+    ("bounded.py", "if fits and apart and shape[form.axis] == len(form.rows.batch):", "if fits and apart:", "own rows spread along their axis"),
     ("rules/linear.py", "if bool((moved == positions.view(line)).all()):", "if moved.shape[axis] == size:", "the sample axis taken for any axis of its length"),
     ("rules/bilinear.py", "values = values + center_a.transpose(-1, -2).unsqueeze(-1) * own_b.unsqueeze(-2)", "pass", "own rows of one factor lost in a sum over samples"),
     ("rules/bilinear.py", "if _axis_of(a) == -2 and _axis_of(b) is None:", "if _axis_of(a) == -2:", "own rows of both factors kept"),

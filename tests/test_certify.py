@@ -92,6 +92,16 @@ def test_the_record_says_how_it_was_found(certificate: bf.Certificate) -> None:
     assert other.record["rounding"] == "nearest"
 
 
+def test_the_record_is_exact_and_can_always_be_written(tmp_path) -> None:
+    options = {"lr": torch.tensor(0.1, dtype=torch.float64), "betas": (0.9, 0.99)}
+    threat = bf.threats.Linf(0.00123456789)
+    cert = bf.certify(
+        network(), moons(20, 0), threat=threat, loss="bce", optimizer=torch.optim.Adam, optimizer_options=options
+    )
+    assert cert.record["threat"] == "Linf(0.00123456789)" and cert.record["optimizer_options"]["lr"] == 0.1
+    cert.save(tmp_path / "c")
+
+
 def test_deterministic_under_a_seed(certificate: bf.Certificate, tmp_path) -> None:
     again = bf.certify(network(), moons(60, 0), threat=bf.threats.Linf(1e-3), loss="bce", **RECIPE)
     for path, made in ((tmp_path / "a", certificate), (tmp_path / "b", again), (tmp_path / "c", certificate)):
@@ -221,6 +231,7 @@ def test_bad_input() -> None:
     for message, call in {
         "do not fit": lambda: cert.predict(torch.zeros(4, 3)),
         "NaN or infinite": lambda: cert.predict(hole),
+        "no inputs": lambda: cert.predict(x[:0]),
         "labels": lambda: cert.accuracy(x, y[:-1]),
         "radius|epsilon": lambda: cert.predict(x, epsilon=-1.0),
     }.items():

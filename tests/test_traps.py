@@ -237,6 +237,40 @@ def test_one_sample_twice_in_a_batch_is_moved_once() -> None:
     assert float((x[0] - x[1]).spread.max()) < 1e-12
 
 
+def test_own_rows_on_different_axes() -> None:
+    """x_i + x_j: one operand has its samples down, the other across."""
+    symbols = bf.Symbols(bf.threats.Linf(0.5))
+    x, _ = symbols.lift(torch.zeros(3, 1).double(), torch.zeros(3), torch.arange(3))
+    total = x + x.t()
+    assert float((total[0, 1] - x[0] - x[1]).spread.max()) < 1e-12
+    assert float((total.diagonal() - 2 * x.squeeze(1)).spread.max()) < 1e-12
+    for moved in (1.0, -1.0):  # sample 1 up, sample 0 down, and the other way round
+        assert bool((total[0, 1] - 2 * x[0]).contains(torch.tensor([moved]).double()).all())
+
+
+def test_a_product_whose_factors_both_have_own_rows() -> None:
+    """x @ x contracts the features of one factor with the samples of the other."""
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randn(3, 3, generator=generator).double()
+    symbols = bf.Symbols(bf.threats.Linf(0.5))
+    lifted, _ = symbols.lift(x, x, torch.arange(3))
+    square = lifted @ lifted
+    for _ in range(50):
+        xi = (torch.rand(3, 3, generator=generator).double() * 2 - 1).sign()
+        truth = (x + 0.5 * xi) @ (x + 0.5 * xi)
+        assert bool(square.contains(truth).all())
+        affine = square.center + (square.generators * xi.reshape(9, 1, 1)).sum(0)
+        assert bool(((truth - affine).abs() <= square.radius + 1e-9).all())
+
+
+def test_own_rows_of_one_sample_spread_over_many_positions() -> None:
+    symbols = bf.Symbols(bf.threats.Linf(0.5))
+    x, _ = symbols.lift(torch.zeros(1, 2).double(), torch.zeros(1), torch.tensor([7]))
+    spread = x + torch.zeros(3, 2).double()
+    assert float((spread[0] - spread[2]).spread.max()) < 1e-12
+    assert bool(spread.sum(0).contains(torch.full((2,), 1.5).double()).all())
+
+
 def test_a_sample_lifted_with_other_values_is_refused() -> None:
     """An augmented copy is another function of the raw value: lift the raw data, then augment the set."""
     symbols = bf.Symbols(bf.threats.Linf(0.5))
@@ -517,7 +551,13 @@ def test_sets_do_not_share_memory_with_plain_tensors() -> None:
 
 def test_numbers_outside_the_normal_range_are_refused() -> None:
     x = bf.ball(torch.tensor([1e38]), 0.0)
-    for broken in (lambda: x * 1e-42, lambda: x * 1e-46, lambda: x / 1e39, lambda: bf.ball(torch.zeros(1), 1e-46)):
+    for broken in (
+        lambda: x * 1e-42,
+        lambda: x * 1e-46,
+        lambda: x / 1e39,
+        lambda: bf.ball(torch.zeros(1), 1e-46),
+        lambda: bf.threats.Linf(1e-50).box(torch.zeros(1)),
+    ):
         with pytest.raises(bf.UnsafePrecision):
             broken()
 
