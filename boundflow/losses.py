@@ -36,10 +36,11 @@ from .bounded import (
     value,
 )
 from .errors import UnsupportedOperator
-from .rules.bilinear import mul, scaled, square
-from .rules.layers import log_softmax_last, softmax_last
+from .rules.elementwise import mul, scaled, square
+from .rules.functions import SIGMOID, softplus_function
 from .rules.linear import combination, mean, sub, sum_
-from .rules.unary import SIGMOID, apply, softplus_function
+from .rules.softmax import log_softmax_last, softmax_last
+from .rules.unary import apply
 
 THRESHOLD = 40.0  # above it softplus(z) is z, within exp(-40)
 

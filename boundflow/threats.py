@@ -15,7 +15,7 @@ from torch import Tensor
 
 from .bounded import Bounded, Form, concretised
 from .lift import ball, interval
-from .rules.linear import constant
+from .rules.constants import constant
 from .symbols import Symbols
 
 

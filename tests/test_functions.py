@@ -14,7 +14,7 @@ import torch
 import torch.nn.functional as F
 
 from boundflow import rounding
-from boundflow.rules import unary
+from boundflow.rules import functions, slopes, unary
 from boundflow.rules.unary import Function
 
 flint = pytest.importorskip("flint")
@@ -44,80 +44,80 @@ def _elu_slope(x, alpha=1.3, scale=1.1, inner=0.8):
 
 # function, oracle in ball arithmetic, the same in plain PyTorch (with every formula it may use), smallest, largest
 CASES = {
-    "tanh": (unary.TANH, lambda x: x.tanh(), [torch.tanh], -1e30, 1e30),
-    "sigmoid": (unary.SIGMOID, _logistic, [torch.sigmoid], -1e30, 1e30),
-    "relu": (unary.RELU, lambda x: x if x > 0 else arb(0), [torch.relu], -1e30, 1e30),
-    "exp": (unary.EXP, lambda x: x.exp(), [torch.exp], -200, 80),
-    "log": (unary.LOG, lambda x: x.log(), [torch.log], 1e-30, 1e30),
-    "sqrt": (unary.SQRT, lambda x: x.sqrt(), [torch.sqrt], 0, 1e30),
-    "rsqrt": (unary.RSQRT, lambda x: x.rsqrt(), [torch.rsqrt], 1e-20, 1e20),
-    "reciprocal": (unary.RECIPROCAL, lambda x: 1 / x, [torch.reciprocal], 1e-15, 1e15),
+    "tanh": (functions.TANH, lambda x: x.tanh(), [torch.tanh], -1e30, 1e30),
+    "sigmoid": (functions.SIGMOID, _logistic, [torch.sigmoid], -1e30, 1e30),
+    "relu": (functions.RELU, lambda x: x if x > 0 else arb(0), [torch.relu], -1e30, 1e30),
+    "exp": (functions.EXP, lambda x: x.exp(), [torch.exp], -200, 80),
+    "log": (functions.LOG, lambda x: x.log(), [torch.log], 1e-30, 1e30),
+    "sqrt": (functions.SQRT, lambda x: x.sqrt(), [torch.sqrt], 0, 1e30),
+    "rsqrt": (functions.RSQRT, lambda x: x.rsqrt(), [torch.rsqrt], 1e-20, 1e20),
+    "reciprocal": (functions.RECIPROCAL, lambda x: 1 / x, [torch.reciprocal], 1e-15, 1e15),
     "log1p": (unary.FUNCTION_TABLE[torch.ops.aten.log1p.default], lambda x: x.log1p(), [torch.log1p], -0.99, 1e30),
     "expm1": (unary.FUNCTION_TABLE[torch.ops.aten.expm1.default], lambda x: x.expm1(), [torch.expm1], -200, 80),
-    "abs": (unary.ABS, abs, [torch.abs], -1e30, 1e30),
-    "gelu": (unary.GELU, lambda x: x * _cumulative(x), [F.gelu], -40, 1e9),
+    "abs": (functions.ABS, abs, [torch.abs], -1e30, 1e30),
+    "gelu": (functions.GELU, lambda x: x * _cumulative(x), [F.gelu], -40, 1e9),
     "gelu'": (
-        unary.GELU_DERIVATIVE,
+        functions.GELU_DERIVATIVE,
         lambda x: _cumulative(x) + x * _density(x),
         [lambda x: torch.ops.aten.gelu_backward(torch.ones_like(x), x)],
         -40,
         1e9,
     ),
-    "silu": (unary.SILU, lambda x: x * _logistic(x), [F.silu], -80, 1e9),
+    "silu": (functions.SILU, lambda x: x * _logistic(x), [F.silu], -80, 1e9),
     "silu'": (
-        unary.SILU_DERIVATIVE,
+        functions.SILU_DERIVATIVE,
         lambda x: _logistic(x) * (1 + x * (1 - _logistic(x))),
         [lambda x: torch.ops.aten.silu_backward(torch.ones_like(x), x)],
         -80,
         1e9,
     ),
     "leaky_relu": (
-        unary.leaky(0.1),
+        functions.leaky(0.1),
         lambda x: x if x > 0 else x * arb(0.1),
         [lambda x: F.leaky_relu(x, 0.1)],
         -1e9,
         1e9,
     ),
     "clamp": (
-        unary.clamped(-0.7, 0.4),
+        functions.clamped(-0.7, 0.4),
         lambda x: min(max(x, arb(-0.7)), arb(0.4)),
         [lambda x: x.clamp(-0.7, 0.4)],
         -9,
         9,
     ),
     "softplus": (
-        unary.softplus_function(1.0, 20.0),
+        functions.softplus_function(1.0, 20.0),
         lambda x: x.exp().log1p() if x < 50 else x + (-x).exp().log1p(),
         [F.softplus],
         -80,
         1e9,
     ),
     "softplus beta": (
-        unary.softplus_function(1.5, 20.0),
+        functions.softplus_function(1.5, 20.0),
         lambda x: (arb(1.5) * x).exp().log1p() / 1.5,
         [lambda x: F.softplus(x, 1.5)],
         -50,
         50,
     ),
     "softplus'": (
-        unary.softplus_slope(1.5, 20.0),
+        functions.softplus_slope(1.5, 20.0),
         lambda x: _logistic(arb(1.5) * x),
         [lambda x: torch.ops.aten.softplus_backward(torch.ones_like(x), x, 1.5, 20.0)],
         -50,
         1e9,
     ),
-    "elu": (unary.elu_function(1.3, 1.1, 0.8), _elu, [lambda x: torch.ops.aten.elu(x, 1.3, 1.1, 0.8)], -80, 1e9),
+    "elu": (functions.elu_function(1.3, 1.1, 0.8), _elu, [lambda x: torch.ops.aten.elu(x, 1.3, 1.1, 0.8)], -80, 1e9),
     "elu'": (
-        unary.elu_slope(1.3, 1.1, 0.8),
+        functions.elu_slope(1.3, 1.1, 0.8),
         _elu_slope,
         [lambda x: torch.ops.aten.elu_backward(torch.ones_like(x), 1.3, 1.1, 0.8, False, x)],
         -80,
         1e9,
     ),
-    "1 - y^2": (unary.ONE_MINUS_SQUARE, lambda x: 1 - x * x, [lambda y: 1 - y * y], -1, 1),
-    "y (1 - y)": (unary.SIGMOID_SLOPE, lambda x: x * (1 - x), [lambda y: y * (1 - y), lambda y: (1 - y) * y], 0, 1),
-    "x^3": (unary._whole_power(3), lambda x: x**3, [lambda x: x**3, lambda x: x * x * x], -1e5, 1e5),
-    "x^4": (unary._whole_power(4), lambda x: x**4, [lambda x: x**4], -1e5, 1e5),
+    "1 - y^2": (slopes.ONE_MINUS_SQUARE, lambda x: 1 - x * x, [lambda y: 1 - y * y], -1, 1),
+    "y (1 - y)": (slopes.SIGMOID_SLOPE, lambda x: x * (1 - x), [lambda y: y * (1 - y), lambda y: (1 - y) * y], 0, 1),
+    "x^3": (functions._whole_power(3), lambda x: x**3, [lambda x: x**3, lambda x: x * x * x], -1e5, 1e5),
+    "x^4": (functions._whole_power(4), lambda x: x**4, [lambda x: x**4], -1e5, 1e5),
 }
 
 
@@ -182,7 +182,7 @@ def test_relaxations_are_second_order(name: str) -> None:
 @pytest.mark.parametrize("candidate", [-50.0, -0.3, 0.0, 0.4, 50.0])
 def test_a_critical_point_is_a_candidate_not_a_bound(candidate: float) -> None:
     """However wrong the computed critical point is, what it misses is paid for, on convex and on concave pieces."""
-    wrong = dataclasses.replace(unary.TANH, critical=lambda slope, piece: torch.full_like(slope, candidate))
+    wrong = dataclasses.replace(functions.TANH, critical=lambda slope, piece: torch.full_like(slope, candidate))
     bounds = torch.tensor([[-2.0, -1.0, 0.2, -2.0, -0.5], [-0.1, 1.5, 2.5, 0.1, 0.4]], dtype=torch.float64)
     slope, offset, error = unary.relaxation(wrong, bounds, unary.range_of(wrong, bounds))
     for weight in torch.linspace(0, 1, 101, dtype=torch.float64):
@@ -198,15 +198,15 @@ def test_every_function_of_the_table_is_judged() -> None:
 
 def test_named_traps() -> None:
     """float32 relaxations on [0, 1e9], gelu at -9, softplus at 20.1: silently wrong without their allowances."""
-    for function, oracle in ((unary.SIGMOID, _logistic), (unary.TANH, lambda x: x.tanh())):
+    for function, oracle in ((functions.SIGMOID, _logistic), (functions.TANH, lambda x: x.tanh())):
         bounds = torch.tensor([[0.0], [1e9]])
         slope, offset, error = unary.relaxation(function, bounds, unary.range_of(function, bounds))
         for x in (0.0, 0.1, 1.0, 5.0, 20.0, 1e9):
             line = arb(slope.item()) * arb(x) + arb(offset.item())
             assert not abs(oracle(arb(x)) - line) > arb(error.item())
     for x, function, plain, oracle in [
-        (-9.0, unary.GELU, F.gelu, lambda x: x * _cumulative(x)),
-        (20.1, unary.softplus_function(1.0, 20.0), F.softplus, lambda x: x.exp().log1p()),
+        (-9.0, functions.GELU, F.gelu, lambda x: x * _cumulative(x)),
+        (20.1, functions.softplus_function(1.0, 20.0), F.softplus, lambda x: x.exp().log1p()),
     ]:
         for dtype in (torch.float32, torch.float64):
             point = torch.tensor([x], dtype=dtype)
@@ -218,7 +218,7 @@ def test_named_traps() -> None:
 def test_a_function_needs_only_its_row() -> None:
     """Bisection finds critical points where no closed form is given."""
     row = Function("softplus without closed form", F.softplus, torch.sigmoid, (), (1,), moduli=lambda x, y: y * (2 + x))
-    given = unary.softplus_function(1.0, 40.0)
+    given = functions.softplus_function(1.0, 40.0)
     bounds = torch.tensor([[-2.0, 0.5], [1.0, 3.0]], dtype=torch.float64)
     for function in (row, given):
         assert unary.relaxation(function, bounds, unary.range_of(function, bounds))[2].max() < 0.2

@@ -1,5 +1,39 @@
 """The rules, one file per algebraic family. Importing this package fills `boundflow.bounded.RULES`."""
 
-from . import bilinear, gates, layers, linear, selections, unary
+from . import (
+    bilinear,
+    constants,
+    convolution,
+    dropout,
+    elementwise,
+    functions,
+    gates,
+    linear,
+    normalisation,
+    placing,
+    pooling,
+    selections,
+    slopes,
+    softmax,
+    structural,
+    unary,
+)
 
-__all__ = ["bilinear", "gates", "layers", "linear", "selections", "unary"]
+__all__ = [
+    "bilinear",
+    "constants",
+    "convolution",
+    "dropout",
+    "elementwise",
+    "functions",
+    "gates",
+    "linear",
+    "normalisation",
+    "placing",
+    "pooling",
+    "selections",
+    "slopes",
+    "softmax",
+    "structural",
+    "unary",
+]

@@ -31,8 +31,9 @@ from ..bounded import (
     symbols_of,
     value,
 )
-from .bilinear import hull, mul
-from .linear import broadcast, combination, constant
+from .constants import constant
+from .elementwise import hull, mul
+from .linear import broadcast, combination
 
 # --- comparisons ----------------------------------------------------------------------------------------------------
 

@@ -32,9 +32,13 @@ from ..bounded import (
     symbols_of,
 )
 from ..errors import Undecided, UnsupportedOperator
+from .constants import new_zeros
+from .functions import RELU
 from .gates import gated
-from .linear import _scattered, as_tensor, broadcast, combination, gathered, neg, new_zeros, selected, sub
-from .unary import RELU, apply
+from .linear import as_tensor, broadcast, combination, neg, sub
+from .placing import scattered
+from .structural import gathered, selected
+from .unary import apply
 
 
 @rule(aten.maximum.default, example=lambda t: (t(3, 4), t(4)))
@@ -223,7 +227,7 @@ def max_pool2d_backward(
     passed = gated(spread, won)
     planes = torch.arange(x.shape[:-2].numel(), device=x.device).view(*x.shape[:-2], 1, 1, 1)
     targets = planes * (x.shape[-2] * x.shape[-1]) + positions
-    return _scattered("max_pool_backward", new_zeros(passed, x.shape), targets, passed)
+    return scattered("max_pool_backward", new_zeros(passed, x.shape), targets, passed)
 
 
 def _among_real(windows: Bounded, real: Tensor) -> Bounded:

@@ -1,0 +1,184 @@
+"""Elementwise products and quotients: bilinear, with the exact hull of the four corners as interval.
+
+``x * x`` with one and the same object is a square: with d = x - c, ``x^2 = c^2 + 2 c d + d^2`` and d^2 >= 0.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from .. import rounding
+from ..bounded import (
+    Bounded,
+    Form,
+    as_set,
+    aten,
+    concretised,
+    nonnegative,
+    own_axis,
+    plain,
+    rule,
+    same_kind,
+    symbols_of,
+)
+from ..errors import VoidBounds
+from .bilinear import Product, bilinear_form
+from .constants import to_copy
+from .linear import as_tensor, broadcast, combination
+
+
+def hull(corners: Tensor, dims: int | tuple[int, ...] = 0) -> Tensor:
+    """(smallest, largest) over the corner axes, stacked."""
+    return torch.stack((corners.amin(dims), corners.amax(dims)))
+
+
+def _elementwise(a: Any, b: Any, f: Product) -> Tensor:
+    """The exact hull of f over two intervals: f is monotone in each operand, so the corners suffice."""
+    dims = max(x.dim() for x in (a, b) if isinstance(x, Tensor))
+    like = a._bounds if isinstance(a, Bounded) else b._bounds
+    if plain(a) and isinstance(b, Bounded):
+        return hull(f(as_tensor(a, like).unsqueeze(0), broadcast(b._bounds, dims)))
+    if plain(b):
+        return hull(f(broadcast(a._bounds, dims), as_tensor(b, like).unsqueeze(0)))
+    return hull(f(broadcast(a._bounds, dims).unsqueeze(1), broadcast(b._bounds, dims).unsqueeze(0)), (0, 1))
+
+
+def _rounded(raw: Tensor, a: Any, b: Any) -> Tensor:
+    """Rounding is monotone: one step outwards holds every plain result, unless an operand was converted first."""
+    if all(isinstance(x, Tensor) and x.dtype is raw.dtype for x in (a, b)):
+        return rounding.outward(raw)
+    return rounding.outward_sum(raw, raw.abs(), 1)
+
+
+def as_float(x: Any, other: Any) -> Any:
+    """A condition counts as 0 or 1 in a product."""
+    if isinstance(x, Bounded) and x.dtype is torch.bool:
+        return to_copy(x, dtype=other.dtype if isinstance(other, Tensor) else torch.get_default_dtype())
+    return x
+
+
+@rule(aten.mul.Tensor, aten.mul.Scalar, example=lambda t: (t(2, 3), t(3)))
+def mul(a: Any, b: Any) -> Bounded:
+    if a is b:
+        return square(a)
+    a, b = as_float(a, b), as_float(b, a)
+    same_kind(a, b)
+    if isinstance(a, int | float) or isinstance(b, int | float):
+        return scaled(b, float(a)) if isinstance(a, int | float) else scaled(a, float(b))
+    bounds = _rounded(_elementwise(a, b, torch.mul), a, b)
+    form = None
+    if any(isinstance(x, Bounded) and x.affine for x in (a, b)):
+        form = _elementwise_form(a, b)
+    return concretised("mul", bounds, form, symbols_of(a, b), nonnegative(a, b))
+
+
+def _elementwise_form(a: Any, b: Any) -> Form:
+    (a, b), axis = own_axis(a, b)
+    dims = max(x.dim() for x in (a, b) if isinstance(x, Tensor))
+
+    def left(rows: Tensor, y: Tensor) -> Tensor:
+        return broadcast(rows, dims) * y
+
+    def right(x: Tensor, rows: Tensor) -> Tensor:
+        return x * broadcast(rows, dims)
+
+    return bilinear_form(a, b, torch.mul, left, right, 1, axis)
+
+
+def scaled(x: Bounded, factor: float) -> Bounded:
+    """``factor x`` for a number."""
+    rounding.require_normal(factor, x.dtype)
+    raw = (x._bounds if factor >= 0 else x._bounds.flip(0)) * factor
+    form = _elementwise_form(x, factor) if x.affine else None
+    return concretised("mul", rounding.outward_sum(raw, raw.abs(), 1), form, x._symbols, nonnegative(x, factor))
+
+
+def quotient(x: Bounded, divisor: float) -> Bounded:
+    """``x / divisor`` for a number other than zero."""
+    rounding.require_normal(divisor, x.dtype)
+    raw = (x._bounds if divisor > 0 else x._bounds.flip(0)) / divisor
+    form = _elementwise_form(x, _reciprocal_ball(divisor, x)) if x.affine else None
+    return concretised("div", rounding.outward_sum(raw, raw.abs(), 1), form, x._symbols, nonnegative(x, divisor))
+
+
+def square(x: Bounded) -> Bounded:
+    """``x^2``: with d = x - c, ``x^2 = c^2 + 2 c d + d^2`` and d^2 lies in [0, s^2], not in [-s^2, s^2]."""
+    ends = x._bounds * x._bounds
+    smallest, largest = hull(ends)
+    straddles = (x._bounds[0] < 0) & (x._bounds[1] > 0)
+    smallest = torch.where(straddles, 0.0, smallest)
+    bounds = torch.stack((smallest, largest))
+    bounds = rounding.outward_sum(bounds, bounds, 1)
+    form = None
+    if x.affine:
+        f = x.form
+        spread = torch.minimum(rounding.deviation(x._bounds, f.center), f.reach)
+        half = 0.5 * spread * spread
+        charge = rounding.gamma(2, x.dtype)
+        radius = half + 2 * f.center.abs() * f.radius + charge * f.modulus * f.modulus
+        radius = rounding.up(radius) + rounding.tiny(2, x.dtype)
+        form = Form(f.center * f.center + half, 2 * f.center * f.generators, radius, f.rows, f.axis)
+    return concretised("square", bounds, form, x._symbols, nonnegative=True)
+
+
+def without_zero(x: Bounded, what: str) -> None:
+    """Division needs a divisor that is never zero."""
+    low, high = x._bounds.unbind(0)
+    if not bool(((low > 0) | (high < 0)).all()):
+        raise VoidBounds(f"{what}: the divisor may be zero, so the quotient is unbounded", _step(x))
+
+
+def _step(x: Bounded) -> int | None:
+    return x._symbols.steps if x._symbols is not None else None
+
+
+@rule(aten.div.Tensor, aten.div.Scalar, example=lambda t: (t(2, 3), t(3, low=0.5, high=3)))
+def div(a: Any, b: Any) -> Bounded:
+    a, b = as_float(a, b), as_float(b, a)
+    if isinstance(b, int | float) and b:
+        return quotient(a, float(b))
+    same_kind(a, b)
+    if plain(b):
+        a = as_set(a)
+        divisor = as_tensor(b, a._bounds)
+        if bool((divisor == 0).any()):
+            raise VoidBounds("div: division by zero", _step(a))
+    else:
+        without_zero(b, "div")
+    bounds = _rounded(_elementwise(a, b, torch.div), a, b)
+    form = None
+    if isinstance(b, Bounded) and b.affine:
+        from .functions import reciprocal
+
+        form = mul(a, reciprocal(b)).form
+    elif isinstance(a, Bounded) and a.affine:
+        form = _elementwise_form(a, _reciprocal_ball(b, a))
+    return concretised("div", bounds, form, symbols_of(a, b), nonnegative(a, b))
+
+
+def _reciprocal_ball(b: Any, like: Bounded) -> Any:
+    """1 / b as an interval: for a number or plain tensor it still rounds."""
+    ends = 1.0 / (b._bounds.flip(0) if isinstance(b, Bounded) else as_tensor(b, like._bounds).unsqueeze(0))
+    ends = ends.expand(2, *ends.shape[1:])
+    return Bounded(rounding.outward_sum(ends, ends.abs(), 2))
+
+
+@rule(
+    aten.addcmul.default,
+    example=lambda t: (
+        t(2, 3),
+        t(2, 3),
+        t(3),
+    ),
+)
+def addcmul(x: Any, a: Any, b: Any, *, value: float = 1) -> Bounded:
+    """``x + value a b``."""
+    return combination("addcmul", [(x, 1.0), (mul(a, b), float(value))], terms=5)
+
+
+@rule(aten.addcdiv.default, example=lambda t: (t(2, 3), t(2, 3), t(3, low=0.5, high=3)))
+def addcdiv(x: Any, a: Any, b: Any, *, value: float = 1) -> Bounded:
+    return combination("addcdiv", [(x, 1.0), (div(a, b), float(value))], terms=5)

@@ -1,0 +1,194 @@
+"""Layer and batch normalisation, and norms, composed of other rules.
+
+Each pays for the rounding of the formula PyTorch really uses: one pass, two passes or Welford's for a variance, and
+``x scale - mean scale`` for ``(x - mean) scale``, which cancels.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from .. import rounding
+from ..bounded import (
+    Bounded,
+    Form,
+    aten,
+    concretised,
+    first_order,
+    internal,
+    plain,
+    point,
+    replaces,
+    rule,
+    value,
+)
+from ..errors import UnsupportedOperator
+from .elementwise import mul, square
+from .functions import ABS, RSQRT, SQRT
+from .linear import combination, mean, sub, sum_
+from .selections import largest
+from .structural import selected, view
+from .unary import apply
+
+
+def charged(x: Bounded, amount: Tensor) -> Bounded:
+    """``x`` with a radius added, for a formula that rounds more than ours."""
+    if rounding.mode() != "outward":
+        return x
+    bounds = rounding.widened(x._bounds, amount)
+    form = None
+    if x.affine:
+        form = x.form
+        form = Form(form.center, form.generators, rounding.up(form.radius + amount), form.rows, form.axis)
+    return concretised("rounding", bounds, form, x._symbols)
+
+
+def _modulus(x: Any) -> Tensor:
+    if plain(x):
+        return value(x).abs()
+    return rounding.up(torch.maximum(x._bounds.abs().amax(0), x.form.modulus if x.affine else x._bounds.abs().amax(0)))
+
+
+def _statistics(x: Bounded, count: int, eps: float) -> tuple[Bounded, Bounded, Bounded]:
+    """Deviations from the mean, the mean, and 1 / sqrt(variance + eps), over the last ``count`` axes."""
+    axes = list(range(x.dim() - count, x.dim()))
+    terms = math.prod(x.shape[dim] for dim in axes)
+    center = mean(x, axes, True)
+    deviations = sub(x, center)
+    variance = mean(square(deviations), axes, True)
+    moduli = _modulus(x)
+    # one-pass, two-pass and Welford formulas are all within gamma_n times the mean square of the input
+    error = (moduli * moduli).mean(axes, keepdim=True) * rounding.gamma(4 * terms + 8, x.dtype)
+    variance = _nonnegative(charged(variance, error))
+    return deviations, center, apply(RSQRT, combination("layer_norm", [(variance, 1.0), (float(eps), 1.0)]))
+
+
+def _normalised(x: Bounded, deviations: Bounded, center: Any, scale: Any, terms: int) -> Bounded:
+    """(x - mean) / sqrt(variance + eps), whose square never sums to more than n but for rounding of the mean."""
+    result = mul(deviations, scale)
+    loss = (_modulus(x) + _modulus(center)) * _modulus(scale) * rounding.gamma(8 + terms, x.dtype)
+    result = charged(result, loss)
+    limit = math.sqrt(terms) * (1 + rounding.gamma(8 * terms, x.dtype)) + float(loss.max())
+    return Bounded(result._bounds.clamp(-limit, limit), result._form, result._symbols)
+
+
+@rule(aten.native_layer_norm.default, example=lambda t: (t(2, 4), [4], t(4), t(4), 0.1))
+def layer_norm(x: Any, shape: Sequence[int], weight: Any, bias: Any, eps: float) -> tuple:
+    if not isinstance(x, Bounded):
+        x = point(x)
+    deviations, center, scale = _statistics(x, len(shape), eps)
+    result = _normalised(x, deviations, center, scale, math.prod(shape))
+    if weight is not None:
+        result = mul(result, weight)
+    if bias is not None:
+        result = combination("layer_norm", [(result, 1.0), (bias, 1.0)])
+    return result, center, scale
+
+
+@rule(aten.native_layer_norm_backward.default, example=None)
+def layer_norm_backward(
+    grad: Any, x: Any, shape: Sequence[int], center: Any, scale: Any, weight: Any, bias: Any, wanted: Sequence[bool]
+) -> tuple:
+    """With h the normalised input and g = grad weight: ``scale (g - mean(g) - h mean(g h))``."""
+    count = len(shape)
+    axes, outer = list(range(x.dim() - count, x.dim())), list(range(x.dim() - count))
+    if not isinstance(x, Bounded):
+        x = point(x)
+    terms = math.prod(shape)
+    normal = _normalised(x, sub(x, center), center, scale, terms)
+    grad_x = grad_weight = grad_bias = None
+    if wanted[0]:
+        g = grad if weight is None else mul(grad, weight)
+        inner = combination(
+            "layer_norm_backward",
+            [(g, 1.0), (mean(g, axes, True), -1.0), (mul(normal, mean(mul(g, normal), axes, True)), -1.0)],
+            terms=terms + 8,
+        )
+        moduli = _modulus(g)
+        sizes = _modulus(normal)
+        total = moduli + moduli.mean(axes, keepdim=True) * (1 + sizes * sizes.amax(axes, keepdim=True))
+        grad_x = mul(charged(inner, total * rounding.gamma(2 * terms + 8, x.dtype)), scale)
+    if wanted[1]:
+        grad_weight = sum_(mul(grad, normal), outer) if outer else mul(grad, normal)
+    if wanted[2]:
+        grad_bias = sum_(grad, outer) if outer else grad
+    return grad_x, grad_weight, grad_bias
+
+
+@replaces(torch.nn.functional.batch_norm)
+def batch_norm(
+    x: Any,
+    running_mean: Any,
+    running_var: Any,
+    weight: Any = None,
+    bias: Any = None,
+    training: bool = False,
+    momentum: float = 0.1,
+    eps: float = 1e-5,
+) -> Any:
+    """Evaluation mode is an affine map; in training mode every sample would depend on every other."""
+    if training or running_mean is None:
+        raise UnsupportedOperator(
+            "batch normalisation in training mode has no rule: its statistics are part of the training data. Call "
+            ".eval() on it (fixed statistics), or use LayerNorm."
+        )
+    shape = (1, -1, *(1,) * (x.dim() - 2))
+    scale = torch.rsqrt(running_var + eps).view(shape)
+    shift = running_mean.view(shape)
+    result = RoundedAffine.apply(x, scale, shift)
+    if weight is not None:
+        result = result * weight.view(shape)
+    return result if bias is None else result + bias.view(shape)
+
+
+class RoundedAffine(torch.autograd.Function):
+    """``(x - shift) scale`` as plain PyTorch may compute it: also ``x scale - shift scale``, which cancels."""
+
+    @staticmethod
+    @internal
+    def forward(ctx: Any, x: Any, scale: Tensor, shift: Tensor) -> Any:
+        ctx.scale = scale
+        if not isinstance(x, Bounded):
+            x = point(x)
+        result = mul(sub(x, shift), scale)
+        return charged(result, (_modulus(x) + shift.abs()) * scale.abs() * rounding.gamma(8, x.dtype))
+
+    @staticmethod
+    @first_order
+    def backward(ctx: Any, grad: Any) -> Any:  # type: ignore[override]
+        result = mul(grad, ctx.scale) if isinstance(grad, Bounded) else grad * ctx.scale
+        if isinstance(result, Bounded):
+            result = charged(result, _modulus(grad) * ctx.scale.abs() * rounding.gamma(4, result.dtype))
+        return result, None, None
+
+
+# --- norms ---
+
+
+@rule(aten.linalg_vector_norm.default, example=lambda t: (t(3, 4), 2, [1]))
+def vector_norm(x: Bounded, order: float = 2, dims: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Bounded:
+    if order == 2:
+        return apply(SQRT, sum_(square(x), dims, keepdim))
+    if order == 1:
+        return sum_(apply(ABS, x), dims, keepdim)
+    if order == math.inf:
+        axes = list(range(x.dim())) if dims is None else [dim % x.dim() for dim in dims]
+        kept = [dim for dim in range(x.dim()) if dim not in axes]
+
+        def moved(tensor: Tensor, lead: int) -> Tensor:
+            return tensor.permute(*range(lead), *(lead + d for d in kept + axes)).flatten(lead + len(kept))
+
+        result = largest(selected(apply(ABS, x), moved))
+        shape = [1 if dim in axes else size for dim, size in enumerate(x.shape)] if keepdim else result.shape
+        return selected(result, lambda tensor, lead: view(tensor, lead, shape))
+    raise UnsupportedOperator(f"the vector norm of order {order} has no rule: orders 1, 2 and infinity do")
+
+
+def _nonnegative(x: Bounded) -> Bounded:
+    """A variance is nonnegative whatever rounding did to its lower bound."""
+    return Bounded(x._bounds.clamp_min(0.0), x._form, x._symbols, nonnegative=True)

@@ -1,0 +1,74 @@
+"""Average pooling: sums with nonnegative coefficients, forward and backward."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from torch import Tensor
+
+from ..bounded import (
+    Bounded,
+    aten,
+    rule,
+)
+from .linear import summed
+
+
+def _planes(f: Callable[[Tensor], Tensor], keep: int) -> Callable[[Tensor, int], Tensor]:
+    """``f`` on a batch of images, with leading axes folded into the batch; ``keep`` trailing axes are its own."""
+
+    def folded(tensor: Tensor, lead: int) -> Tensor:
+        outer = tensor.shape[:-keep]
+        result = f(tensor.reshape(-1, *tensor.shape[-keep:]).unsqueeze(0))
+        return result.reshape(*outer, *result.shape[-keep:])
+
+    return folded
+
+
+def _image_axis(x: Any) -> int | None:
+    """The sample axis, if it is not one of the two that are pooled."""
+    axis = x.form.axis if isinstance(x, Bounded) and x.affine else None
+    return axis if axis is not None and axis < -2 else None
+
+
+def _area(kernel: Any) -> int:
+    values = [kernel] if isinstance(kernel, int) else list(kernel)
+    return values[0] * values[-1]
+
+
+@rule(aten.avg_pool2d.default, example=lambda t: (t(1, 2, 5, 4), [2, 3], [2, 1], [1, 0]))
+def avg_pool2d(x: Bounded, kernel: Any, *options: Any) -> Bounded:
+    f = _planes(lambda image: aten.avg_pool2d.default(image, kernel, *options), 2)
+    return summed("avg_pool2d", x, f, _area(kernel) + 2, axis=_image_axis(x))
+
+
+@rule(
+    aten.avg_pool2d_backward.default,
+    example=lambda t: (t(1, 2, 3, 2), t(1, 2, 5, 4), [2, 3], [2, 1], [1, 0], False, True, None),
+)
+def avg_pool2d_backward(grad: Bounded, x: Any, kernel: Any, *options: Any) -> Bounded:
+    height, width = x.shape[-2:]
+
+    def f(image: Tensor) -> Tensor:
+        like = image.new_empty(*image.shape[:2], height, width)
+        return aten.avg_pool2d_backward.default(image, like, kernel, *options)
+
+    return summed("avg_pool2d_backward", grad, _planes(f, 2), _area(kernel) + 2, axis=_image_axis(grad))
+
+
+@rule(aten._adaptive_avg_pool2d.default, example=lambda t: (t(1, 2, 5, 4), [3, 2]))
+def adaptive_avg_pool2d(x: Bounded, size: Any) -> Bounded:
+    f = _planes(lambda image: aten._adaptive_avg_pool2d.default(image, size), 2)
+    return summed("adaptive_avg_pool2d", x, f, x.shape[-1] * x.shape[-2] + 2, axis=_image_axis(x))
+
+
+@rule(aten._adaptive_avg_pool2d_backward.default, example=lambda t: (t(1, 2, 3, 2), t(1, 2, 5, 4)))
+def adaptive_avg_pool2d_backward(grad: Bounded, x: Any) -> Bounded:
+    height, width = x.shape[-2:]
+
+    def f(image: Tensor) -> Tensor:
+        like = image.new_empty(*image.shape[:2], height, width)
+        return aten._adaptive_avg_pool2d_backward.default(image, like)
+
+    return summed("adaptive_avg_pool2d_backward", grad, _planes(f, 2), height * width + 2, axis=_image_axis(grad))

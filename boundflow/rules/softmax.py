@@ -1,0 +1,165 @@
+"""Softmax. With intervals, class c is smallest with its own logit at the lower end and all others at their upper end:
+``p_c = 1 / sum_j exp(z_j - z_c)``, and with one stable offset per class. As an affine form, the mean value theorem:
+
+    p(z) = p(z0) + J(z0) (z - z0) + e,      |e_c| <= sum_j max |J_cj(z) - J_cj(z0)| s_j,     J_cj = p_c (delta_cj - p_j)
+
+whose error is second order in the spread. Two classes are a sigmoid of the difference.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from .. import rounding
+from ..bounded import (
+    Bounded,
+    Form,
+    aten,
+    concretised,
+    rule,
+)
+from ..errors import UnsupportedOperator
+from .elementwise import mul
+from .functions import EXP, SIGMOID
+from .linear import combination, sub, sum_
+from .structural import selected
+from .unary import apply
+
+
+def _opposed(bounds: Tensor) -> tuple[Tensor, Tensor]:
+    """log(sum_j exp(z_j - z_c)) with z_c at its upper and at its lower end, classes last: (smallest, largest)."""
+    low, high = bounds.unbind(0)
+
+    def others_against(own: Tensor, others: Tensor) -> Tensor:
+        gap = others.unsqueeze(-2) - own.unsqueeze(-1)
+        same = torch.eye(gap.shape[-1], dtype=torch.bool, device=gap.device)
+        return torch.logsumexp(gap.masked_fill(same, 0.0), -1)
+
+    return others_against(high, low), others_against(low, high)
+
+
+def _logit_error(bounds: Tensor) -> Tensor:
+    """What rounding does to a log-softmax: a few units of the largest logit and of the number of classes."""
+    moduli = bounds.abs().amax(0).amax(-1, keepdim=True)
+    classes = bounds.shape[-1]
+    return (2 * moduli + classes + 8) * rounding.gamma(3, bounds.dtype)
+
+
+def log_softmax_bounds(bounds: Tensor) -> Tensor:
+    """Bounds of ``log p``, classes last: each class against all others at their opposite end."""
+    least, most = _opposed(bounds)
+    exact = torch.stack((-most, -least))
+    error = _logit_error(bounds)
+    return rounding.widened(exact, error + exact.abs().amax(0) * rounding.gamma(2, bounds.dtype)).clamp_max(0.0)
+
+
+def softmax_bounds(bounds: Tensor) -> Tensor:
+    """Bounds of p: the exponential of those of log p; its relative error is the absolute one of log p."""
+    image = torch.exp(log_softmax_bounds(bounds))
+    charge = _logit_error(bounds) + rounding.gamma(3, bounds.dtype)
+    lost = rounding.tiny(FLOOR_TERMS, bounds.dtype)
+    return rounding.widened(image, image * charge + lost).clamp(0.0, 1.0)
+
+
+FLOOR_TERMS = 64
+
+
+def softmax_last(x: Bounded) -> Bounded:
+    """Probabilities over the last axis."""
+    x = x if x.form.axis != -1 else x.dense()
+    bounds = softmax_bounds(x._bounds)
+    form = _softmax_form(x, bounds) if x.affine else None
+    return concretised("softmax", bounds, form, x._symbols)
+
+
+def _softmax_form(x: Bounded, bounds: Tensor) -> Form:
+    classes = x.shape[-1]
+    charge = (_logit_error(x._bounds) + rounding.gamma(3, x.dtype)) * bounds[1] + rounding.tiny(FLOOR_TERMS, x.dtype)
+    if classes == 2:
+        form = apply(SIGMOID, sub(x, selected(x, lambda tensor, lead: tensor.flip(-1)))).form
+        return Form(form.center, form.generators, rounding.up(form.radius + charge), form.rows, form.axis)
+    f, eye = x.form, torch.eye(classes, dtype=x.dtype, device=x.device)
+    p = torch.softmax(f.center, -1)
+    jacobian = p.unsqueeze(-1) * (eye - p.unsqueeze(-2))
+    # the mean value theorem needs the slopes on the whole segment to the center, which may lie outside the interval
+    ends = torch.stack((torch.minimum(x._bounds[0], f.center), torch.maximum(x._bounds[1], f.center)))
+    low, high = softmax_bounds(ends)
+    corners = torch.stack([a.unsqueeze(-1) * (eye - b.unsqueeze(-2)) for a in (low, high) for b in (high, low)])
+    own = torch.stack([a * (1 - a) for a in (low, high)])  # on the diagonal both factors are the same p_c
+    peak = torch.where((low < 0.5) & (high > 0.5), 0.25, own.amax(0))
+    largest_j = torch.where(eye.bool(), peak.unsqueeze(-1), corners.amax(0))
+    smallest_j = torch.where(eye.bool(), own.amin(0).unsqueeze(-1), corners.amin(0))
+    off = torch.maximum(largest_j - jacobian, jacobian - smallest_j).clamp_min(0.0)
+    unit = rounding.gamma(classes + 4, x.dtype)
+    spread = torch.minimum(rounding.deviation(x._bounds, f.center), f.reach)
+    slopes = jacobian.abs()
+    radius = (off + unit) @ spread.unsqueeze(-1) + slopes @ (f.radius + unit * f.modulus).unsqueeze(-1)
+    radius = rounding.up(radius.squeeze(-1) + charge + unit * p)
+    generators = (jacobian @ f.generators.unsqueeze(-1)).squeeze(-1)
+    return Form(p, generators, radius, f.rows, f.axis)
+
+
+def _classes_last(x: Bounded, dim: int, f: Callable[[Bounded], Bounded]) -> Bounded:
+    if x.dim() == 0:
+        raise UnsupportedOperator("softmax of a scalar")
+
+    def moved(tensor: Tensor, lead: int) -> Tensor:
+        return tensor.movedim(lead + dim % x.dim(), -1)
+
+    def back(tensor: Tensor, lead: int) -> Tensor:
+        return tensor.movedim(-1, lead + dim % x.dim())
+
+    return selected(f(selected(x, moved)), back)
+
+
+@rule(aten._softmax.default, example=lambda t: (t(2, 3, low=-3, high=3), 1, False))
+def softmax(x: Bounded, dim: int, half_to_float: bool) -> Bounded:
+    return _classes_last(x, dim, softmax_last)
+
+
+@rule(aten._softmax_backward_data.default, example=lambda t: (t(2, 3), t(2, 3, low=0, high=1), 1, torch.float64))
+def softmax_backward(grad: Any, p: Bounded, dim: int, dtype: Any) -> Bounded:
+    """``p (grad - sum_j p_j grad_j)``."""
+    weighted = mul(grad, p)
+    total = sum_(weighted, [dim], True)
+    return combination("softmax_backward", [(weighted, 1.0), (mul(p, total), -1.0)], terms=p.shape[dim] + 4)
+
+
+def log_softmax_last(x: Bounded) -> Bounded:
+    """``log p_c = z_c - logsumexp(z)``; its affine form by the mean value theorem, with slopes delta_cj - p_j."""
+    x = x if x.form.axis != -1 else x.dense()
+    bounds = log_softmax_bounds(x._bounds)
+    form = None
+    if x.affine:
+        f, classes = x.form, x.shape[-1]
+        p = torch.softmax(f.center, -1)
+        probabilities = softmax_bounds(x._bounds)
+        off = rounding.deviation(probabilities, p)
+        unit = rounding.gamma(classes + 4, x.dtype)
+        spread = torch.minimum(rounding.deviation(x._bounds, f.center), f.reach)
+        slopes = torch.eye(classes, dtype=x.dtype, device=x.device) - p.unsqueeze(-2)
+        error = ((off + unit) * spread).sum(-1, keepdim=True)
+        kept = (slopes.abs() @ (f.radius + unit * f.modulus).unsqueeze(-1)).squeeze(-1)
+        center = torch.log_softmax(f.center, -1)
+        radius = rounding.up(error + kept + _logit_error(x._bounds) + unit * center.abs())
+        form = Form(center, (slopes @ f.generators.unsqueeze(-1)).squeeze(-1), rounding.up(radius), f.rows, f.axis)
+    return concretised("log_softmax", bounds, form, x._symbols)
+
+
+@rule(aten._log_softmax.default, example=lambda t: (t(2, 3, low=-3, high=3), 1, False))
+def log_softmax(x: Bounded, dim: int, half_to_float: bool) -> Bounded:
+    return _classes_last(x, dim, log_softmax_last)
+
+
+@rule(
+    aten._log_softmax_backward_data.default,
+    example=lambda t: (t(2, 3), t(2, 3, low=-3, high=-0.1), 1, torch.float64),
+)
+def log_softmax_backward(grad: Any, log_p: Bounded, dim: int, dtype: Any) -> Bounded:
+    """``grad - p sum_j grad_j``."""
+    total = sum_(grad, [dim], True)
+    return sub(grad, mul(apply(EXP, log_p), total))

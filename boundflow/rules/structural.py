@@ -1,0 +1,300 @@
+"""Structural operators pick and place elements: the same selection from center, radius, bounds and every row.
+
+No arithmetic, no rounding: exact. Every function here takes ``lead``: how many leading axes (bounds or generator rows)
+stand before the tensor's own. Own rows stay own where the samples stay in order; the operator itself is asked where it
+puts the positions.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..bounded import (
+    Bounded,
+    Form,
+    as_set,
+    aten,
+    ball_form,
+    own_axis,
+    point,
+    rule,
+    same_kind,
+    symbols_of,
+)
+from ..errors import Undecided, UnsupportedOperator
+from ..symbols import NO_ROWS
+
+
+def map_form(form: Form | None, f: Callable[[Tensor, int], Tensor]) -> Form | None:
+    """Apply an exact linear function to every part of an affine form."""
+    if form is None:
+        return None
+    center, radius = f(form.center, 0), f(form.radius, 0)
+    if not len(form.rows):
+        return ball_form(center, radius)
+    axis = None
+    if form.rows.batch is not None:
+        axis = _moved_axis(form, f)
+        if axis is None:
+            form = form.dense
+    return Form(center, f(form.generators, 1), radius, form.rows, axis)
+
+
+def _moved_axis(form: Form, f: Callable[[Tensor, int], Tensor]) -> int | None:
+    """Where a structural function puts the sample axis, if it keeps the samples in order: ask it about positions."""
+    assert form.rows.batch is not None and form.axis is not None
+    size, device = len(form.rows.batch), form.center.device
+    if size < 2:
+        return None
+    positions = torch.arange(1, size + 1, device=device)  # counted from one: a zero is something else put there
+    shape = [1] * form.center.dim()
+    shape[form.axis] = size
+    moved = f(positions.view(shape).expand(form.center.shape), 0)
+    for axis in range(-moved.dim(), 0):
+        if moved.shape[axis] == size:
+            line = [1] * moved.dim()
+            line[axis] = size
+            if bool((moved == positions.view(line)).all()):
+                return axis
+    return None
+
+
+def selected(x: Any, f: Callable[[Tensor, int], Tensor]) -> Bounded:
+    """A set whose elements are elements of ``x``, or zero."""
+    x = as_set(x)
+    form = map_form(x._form, f)
+    return Bounded(f(x._bounds, 1), form, x._symbols, x._exact, nonnegative=x._nonnegative)
+
+
+def structural(*operators: Any, example: Callable[..., tuple] | None) -> Callable[[Callable], Callable]:
+    """Register ``f(tensor, lead, *arguments)`` as the rule of structural operators."""
+
+    def register(f: Callable) -> Callable:
+        @rule(*operators, example=example)
+        def apply(x: Bounded, *args: Any, **kwargs: Any) -> Bounded:
+            return selected(x, lambda tensor, lead: f(tensor, lead, *args, **kwargs))
+
+        return f
+
+    return register
+
+
+def axis(dim: int, tensor: Tensor, lead: int, extra: int = 0) -> int:
+    """A dimension of the tensor, counted behind the leading axes."""
+    return lead + (dim % max(tensor.dim() - lead + extra, 1))
+
+
+@structural(aten.view.default, aten._unsafe_view.default, aten.reshape.default, example=lambda t: (t(2, 6), [3, 4]))
+def view(tensor: Tensor, lead: int, shape: Sequence[int]) -> Tensor:
+    if -1 in shape:
+        own = math.prod(tensor.shape[lead:])
+        known = -math.prod(shape)
+        shape = [own // known if size == -1 else size for size in shape]
+    return tensor.reshape((*tensor.shape[:lead], *shape))
+
+
+@structural(aten.t.default, example=lambda t: (t(2, 3),))
+def t(tensor: Tensor, lead: int) -> Tensor:
+    return tensor.transpose(lead, lead + 1) if tensor.dim() - lead == 2 else tensor
+
+
+@structural(aten.transpose.int, example=lambda t: (t(2, 3, 2), 0, -1))
+def transpose(tensor: Tensor, lead: int, first: int, second: int) -> Tensor:
+    return tensor.transpose(axis(first, tensor, lead), axis(second, tensor, lead))
+
+
+@structural(aten.permute.default, example=lambda t: (t(2, 3, 2), [2, 0, -2]))
+def permute(tensor: Tensor, lead: int, dims: Sequence[int]) -> Tensor:
+    return tensor.permute(*range(lead), *(axis(dim, tensor, lead) for dim in dims))
+
+
+@structural(aten.unsqueeze.default, example=lambda t: (t(2, 3), -2))
+def unsqueeze(tensor: Tensor, lead: int, dim: int) -> Tensor:
+    return tensor.unsqueeze(axis(dim, tensor, lead, extra=1))
+
+
+@structural(aten.squeeze.default, example=lambda t: (t(1, 3, 1),))
+def squeeze(tensor: Tensor, lead: int) -> Tensor:
+    return tensor.reshape((*tensor.shape[:lead], *(size for size in tensor.shape[lead:] if size != 1)))
+
+
+@structural(aten.squeeze.dim, example=lambda t: (t(2, 1, 3), 1))
+@structural(aten.squeeze.dims, example=lambda t: (t(2, 1, 3, 1), [1, -1]))
+def squeeze_dims(tensor: Tensor, lead: int, dims: int | Sequence[int]) -> Tensor:
+    dims = (dims,) if isinstance(dims, int) else dims
+    return tensor.squeeze(tuple(axis(dim, tensor, lead) for dim in dims))
+
+
+@structural(aten.expand.default, example=lambda t: (t(3, 1), [2, -1, 4]))
+def expand(tensor: Tensor, lead: int, shape: Sequence[int], implicit: bool = False) -> Tensor:
+    own = tensor.shape[lead:]
+    padded = tensor.reshape((*tensor.shape[:lead], *(1,) * (len(shape) - len(own)), *own))
+    return padded.expand((*tensor.shape[:lead], *shape))
+
+
+@structural(aten.select.int, example=lambda t: (t(2, 3), -1, 1))
+def select(tensor: Tensor, lead: int, dim: int, index: int) -> Tensor:
+    return tensor.select(axis(dim, tensor, lead), index)
+
+
+@structural(aten.slice.Tensor, example=lambda t: (t(2, 5), 1, 0, 4, 2))
+def slice_(tensor: Tensor, lead: int, dim: int = 0, start: Any = None, end: Any = None, step: int = 1) -> Tensor:
+    return aten.slice.Tensor(tensor, axis(dim, tensor, lead), start, end, step)
+
+
+@structural(aten.detach.default, aten.alias.default, aten.lift_fresh.default, example=lambda t: (t(2),))
+def detach(tensor: Tensor, lead: int) -> Tensor:
+    return tensor
+
+
+@structural(aten.clone.default, aten.contiguous.default, example=lambda t: (t(2, 3),))
+def clone(tensor: Tensor, lead: int, memory_format: Any = None) -> Tensor:
+    return tensor  # inner tensors are never written to, so a copy may share them
+
+
+def positional(*operators: Any, example: Callable[..., tuple]) -> None:
+    """Register operators that only pick elements: run them on the positions, then gather those."""
+    for operator in operators:
+
+        @rule(operator, example=example)
+        def apply(x: Bounded, *args: Any, _operator: Any = operator, **kwargs: Any) -> Any:
+            picked = _operator(numbered(x), *decided(args), **kwargs)
+            if isinstance(picked, list | tuple):
+                return [_picked(x, part) for part in picked]
+            return _picked(x, picked)
+
+
+def decided(index: Any) -> Any:
+    """An index in which every condition has one answer, as a plain one."""
+    if isinstance(index, list | tuple):
+        return type(index)(decided(part) for part in index)
+    if not isinstance(index, Bounded):
+        return index
+    low, high = index._bounds.unbind(0)
+    if not bool((low == high).all()):
+        raise Undecided("this index is not the same for every tensor in the set: use torch.where or masked_fill")
+    return low
+
+
+def _picked(x: Any, positions: Tensor) -> Bounded:
+    return selected(x, lambda tensor, lead: gathered(tensor, lead, positions))
+
+
+def gathered(tensor: Tensor, lead: int, positions: Tensor) -> Tensor:
+    return tensor.flatten(lead)[..., positions] if tensor.dim() > lead else tensor.unsqueeze(-1)[..., positions]
+
+
+positional(aten.index.Tensor, example=lambda t: (t(3, 4), [torch.tensor([2, 0]), torch.tensor([1, 3])]))
+positional(aten.index_select.default, example=lambda t: (t(3, 4), 1, torch.tensor([2, 0, 2])))
+positional(aten.gather.default, example=lambda t: (t(3, 4), 1, torch.tensor([[2], [0], [1]])))
+positional(aten.embedding.default, example=lambda t: (t(5, 3), torch.tensor([4, 0, 4])))
+positional(aten.flip.default, example=lambda t: (t(2, 3), [1]))
+positional(aten.roll.default, example=lambda t: (t(2, 3), [1], [1]))
+positional(aten.repeat.default, example=lambda t: (t(2, 3), [2, 1]))
+positional(aten.unbind.int, example=lambda t: (t(2, 3), 1))
+positional(aten.split.Tensor, example=lambda t: (t(5, 2), 2))
+positional(aten.split_with_sizes.default, example=lambda t: (t(5, 2), [2, 3]))
+positional(aten.diagonal.default, example=lambda t: (t(3, 3),))
+positional(aten.unfold.default, example=lambda t: (t(2, 5), 1, 3, 2))
+
+
+def _common_axis(sets: Sequence[Bounded]) -> int | None:
+    """The sample axis of parts that are put side by side, if they agree on it."""
+    forms = [part.form for part in sets if part.affine and part.form.rows.batch is not None]
+    agree = all(form.rows.batch is forms[0].rows.batch and form.axis == forms[0].axis for form in forms)
+    return forms[0].axis if forms and agree else None
+
+
+@rule(aten.cat.default, example=lambda t: ([t(2, 3), t(1, 3)], 0))
+def cat(parts: Sequence[Any], dim: int = 0) -> Bounded:
+    """Rows are first padded to common rows; a plain part has zero rows."""
+    same_kind(*parts)
+    kept = [part for part in parts if not (part.dim() == 1 and part.shape[0] == 0)]
+    reference = next(part for part in kept if isinstance(part, Bounded))
+    sets = [part if isinstance(part, Bounded) else point(part.to(reference.dtype)) for part in kept]
+    dim = dim % reference.dim()
+    axis = _common_axis(sets)
+    if axis is None or axis + reference.dim() == dim:
+        sets, axis = [part.dense() for part in sets], None
+    bounds = torch.cat([part._bounds for part in sets], dim + 1)
+    form = None
+    if any(part.affine for part in sets):
+        rows = NO_ROWS
+        for part in sets:
+            rows = rows.union(part.form.rows)
+        form = Form(
+            torch.cat([part.form.center for part in sets], dim),
+            torch.cat([rows.place(part.form.generators, part.form.rows) for part in sets], dim + 1),
+            torch.cat([part.form.radius for part in sets], dim),
+            rows,
+            axis,
+        )
+    return Bounded(bounds, form, symbols_of(*sets), all(part._exact for part in sets))
+
+
+@rule(aten.stack.default, example=lambda t: ([t(2, 3), t(2, 3)], -1))
+def stack(parts: Sequence[Any], dim: int = 0) -> Bounded:
+    dim = dim % (parts[0].dim() + 1)
+
+    def widened(part: Any) -> Any:
+        if isinstance(part, Bounded):
+            return selected(part, lambda tensor, lead: unsqueeze(tensor, lead, dim))
+        return part.unsqueeze(dim)
+
+    return cat([widened(part) for part in parts], dim)
+
+
+# --- among zeros, or among elements of another tensor ---
+
+
+@rule(aten.select_backward.default, example=lambda t: (t(2, 4), [2, 3, 4], 1, -1))
+def select_backward(grad: Bounded, sizes: Sequence[int], dim: int, index: int) -> Bounded:
+    def f(tensor: Tensor, lead: int) -> Tensor:
+        out = tensor.new_zeros(*tensor.shape[:lead], *sizes)
+        out.select(lead + dim % len(sizes), index).copy_(tensor)
+        return out
+
+    return selected(grad, f)
+
+
+@rule(aten.slice_backward.default, example=lambda t: (t(2, 2), [2, 5], 1, 0, 4, 2))
+def slice_backward(grad: Bounded, sizes: Sequence[int], dim: int, start: int, end: int, step: int) -> Bounded:
+    def f(tensor: Tensor, lead: int) -> Tensor:
+        out = tensor.new_zeros(*tensor.shape[:lead], *sizes)
+        aten.slice.Tensor(out, lead + dim % len(sizes), start, end, step).copy_(tensor)
+        return out
+
+    return selected(grad, f)
+
+
+@rule(aten.constant_pad_nd.default, example=lambda t: (t(2, 3), [1, -1, 0, 2]))
+def constant_pad_nd(x: Bounded, pad: Sequence[int], fill: float = 0) -> Bounded:
+    if fill:
+        raise UnsupportedOperator("padding of a set with a value other than 0: use torch.cat with a full tensor")
+    return selected(x, lambda tensor, lead: aten.constant_pad_nd.default(tensor, pad))
+
+
+def numbered(x: Tensor) -> Tensor:
+    return torch.arange(x.numel(), device=x.device).view(x.shape)
+
+
+def chosen(mask: Tensor, a: Bounded, b: Bounded) -> Bounded:
+    """Elements of ``a`` where a plain mask is true, of ``b`` elsewhere: exact."""
+    (a, b), axis = own_axis(a, b)
+    bounds = torch.where(mask, a._bounds, b._bounds)
+    form = None
+    if a.affine or b.affine:
+        rows = a.form.rows.union(b.form.rows)
+        form = Form(
+            torch.where(mask, a.form.center, b.form.center),
+            torch.where(mask, rows.place(a.form.generators, a.form.rows), rows.place(b.form.generators, b.form.rows)),
+            torch.where(mask, a.form.radius, b.form.radius),
+            rows,
+            axis,
+        )
+    return Bounded(bounds, form, symbols_of(a, b))
