@@ -71,7 +71,10 @@ class Form:
         apart = batch.written_out(apart).movedim(1, self.axis)
         rows = rest.union(batch.distinct)
         generators = rows.place(self.generators[where.to(device)], rest) + rows.place(apart, batch.distinct)
-        return Form(self.center, generators, self.radius, rows)
+        radius = self.radius
+        if rest.meets(batch):  # the same symbol twice: adding its rows rounds
+            radius = rounding.up(radius + rounding.gamma(1, radius.dtype) * generators.abs().sum(0))
+        return Form(self.center, generators, radius, rows)
 
     @cached_property
     def reach(self) -> Tensor:

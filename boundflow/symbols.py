@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 FREE = -1  # the owner of an error row
 DERIVED = -2  # the owner of a derived symbol
-CHUNK = {"cpu": 2**18, "cuda": 2**27}  # numbers at a time when a support function looks through an expansion
+CHUNK, CHUNK_CUDA = 2**18, 2**27  # numbers at a time when a support function looks through an expansion
 
 
 class Batch:
@@ -291,7 +291,7 @@ class Symbols:
             return _box(generators)
         view, elements = expansion.view(rows), generators.reshape(len(rows), -1).T.contiguous()
         own = _OwnColumns(expansion, form) if rows.batch is not None else None
-        size = max(1, CHUNK[generators.device.type] // max(1, len(expansion.deep)))
+        size = max(1, (CHUNK_CUDA if generators.is_cuda else CHUNK) // max(1, len(expansion.deep)))
         totals = []
         for begin in range(0, len(elements), size):
             part = elements[begin : begin + size]
