@@ -55,6 +55,7 @@ def _moved_axis(form: Form, f: Callable[[Tensor, int], Tensor]) -> int | None:
     shape = [1] * form.center.dim()
     shape[form.axis] = size
     moved = f(positions.view(shape).expand(form.center.shape), 0)
+    positions = positions.to(moved.device)
     for axis in range(-moved.dim(), 0):
         if moved.shape[axis] == size:
             line = [1] * moved.dim()
