@@ -86,14 +86,17 @@ class BinaryCrossEntropy(torch.autograd.Function):
 
 def _bce_bounds(z: Tensor, targets: tuple[Tensor, ...]) -> Tensor:
     """Linear in y, so y at its ends; convex in z, so largest at the ends and smallest at logit(y) or the nearer end."""
-    smallest, largest = [], []
+    bounds = None
     for y in targets:
-        ends = F.softplus(z, 1, THRESHOLD) - y * z
+        first, second = (F.softplus(z, 1, THRESHOLD) - y * z).unbind(0)
         best = torch.logit(y.clamp(0, 1)).clamp(z[0], z[1])
-        smallest += [F.softplus(best, 1, THRESHOLD) - y * best, *ends]
-        largest += [*ends]
-    bounds = torch.stack((torch.stack(smallest).amin(0), torch.stack(largest).amax(0)))
-    moduli = 1 + z.abs().amax(0) * (1 + torch.stack(targets).abs().amax(0))
+        inner = F.softplus(best, 1, THRESHOLD) - y * best
+        ends = torch.minimum(torch.minimum(first, second), inner), torch.maximum(first, second)
+        if bounds is not None:
+            ends = torch.minimum(ends[0], bounds[0]), torch.maximum(ends[1], bounds[1])
+        bounds = torch.stack(ends)
+    assert bounds is not None
+    moduli = 1 + z.abs().amax(0) * (1 + (targets[0].abs() if len(targets) == 1 else torch.stack(targets).abs().amax(0)))
     # logit(y) is only near the minimum, but the loss is flat there: an error d costs d^2 / 8
     return rounding.widened(bounds, moduli * rounding.gamma(16, z.dtype) + math.exp(-THRESHOLD))
 

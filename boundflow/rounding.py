@@ -24,6 +24,7 @@ from .errors import MixedTensors, UnsafePrecision
 
 UNIT = {torch.float32: 2.0**-24, torch.float64: 2.0**-53}
 TINY = {dtype: torch.finfo(dtype).tiny for dtype in UNIT}
+LARGEST = {dtype: torch.finfo(dtype).max for dtype in UNIT}
 
 _outward = True
 
@@ -54,8 +55,11 @@ def unit(dtype: torch.dtype) -> float:
 
 def gamma(n: float, dtype: torch.dtype) -> float:
     """``2 n + 8`` roundings, as a factor of the sum of the moduli; 0 when rounding is switched off."""
-    if not _outward:
-        return 0.0
+    return _gamma(n, dtype) if _outward else 0.0
+
+
+@lru_cache(maxsize=4096)
+def _gamma(n: float, dtype: torch.dtype) -> float:
     amount = (2 * n + 8) * unit(dtype)
     if amount >= 0.5:
         raise UnsafePrecision(f"a sum of {n:.0f} terms cannot be bounded in {dtype}: use float64")
@@ -140,7 +144,7 @@ def require_full_precision(x: Tensor, convolution: bool = False) -> None:
 
 def require_normal(number: float, dtype: torch.dtype) -> None:
     """Refuse a number that the dtype cannot hold with full precision: converting it is not one small rounding."""
-    if _outward and number != 0 and not TINY[dtype] <= abs(number) <= torch.finfo(dtype).max:
+    if _outward and number != 0 and not TINY[dtype] <= abs(number) <= LARGEST[dtype]:
         raise UnsafePrecision(f"the number {number!r} lies outside the normal range of {dtype}: use float64")
 
 

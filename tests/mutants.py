@@ -81,7 +81,7 @@ MUTANTS = [
     ("rules/softmax.py", "return others_against(high, low), others_against(low, high)", "return others_against(high, high), others_against(low, low)", "softmax with all logits at one end"),
     ("rules/softmax.py", "off = torch.maximum(largest_j - jacobian, jacobian - smallest_j).clamp_min(0.0)", "off = torch.zeros_like(jacobian)", "second-order term of softmax missed"),
     ("losses.py", "return mul(grad, slope), for_targets\n\n\ndef _bce_bounds", "return slope, for_targets\n\n\ndef _bce_bounds", "upstream gradient ignored"),
-    ("losses.py", "smallest += [F.softplus(best, 1, THRESHOLD) - y * best, *ends]", "smallest += [*ends]", "soft labels taken as monotone"),
+    ("losses.py", "ends = torch.minimum(torch.minimum(first, second), inner), torch.maximum(first, second)", "ends = torch.minimum(first, second), torch.maximum(first, second)", "soft labels taken as monotone"),
     ("losses.py", "total = own.sum()", "total = (own != 0).sum().to(own.dtype)", "class weights missing in the divisor"),
     ("rules/convolution.py", ", torch.backends.nnpack.flags(**off):", ":", "convolutions by NNPACK"),
     ("rules/linear.py", "(_ends(x, 1.0, like, dims).abs().amax(0, True), a)", "(_ends(x, a, like, dims), a)", "rounding charged at the wrong end"),
