@@ -37,7 +37,8 @@ from .errors import (
     UnsupportedOperator,
     VoidBounds,
 )
-from .symbols import NO_ROWS, Rows, Symbols
+from .rows import NO_ROWS, Rows
+from .symbols import Symbols
 
 aten = torch.ops.aten
 

@@ -25,7 +25,8 @@ from .architecture import describe, rebuild
 from .bounded import Bounded, Form
 from .errors import BoundFlowError, VoidBounds
 from .lift import lift
-from .symbols import Rows, Symbols
+from .rows import Rows
+from .symbols import Symbols
 from .threats import Linf
 
 FORMAT = 1

@@ -12,7 +12,7 @@ from torch import Tensor
 
 import boundflow as bf
 from boundflow.bounded import Form
-from boundflow.symbols import NO_ROWS, Rows
+from boundflow.rows import NO_ROWS, Rows
 
 SYMBOLS = 3  # generator rows per operand family
 OWN = 2  # own rows per sample, where there is a sample axis

@@ -35,7 +35,7 @@ from ..bounded import (
     symbols_of,
     value,
 )
-from ..symbols import NO_ROWS, Rows
+from ..rows import NO_ROWS, Rows
 from .linear import as_tensor, combination
 
 Product = Callable[[Tensor, Tensor], Tensor]

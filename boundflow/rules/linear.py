@@ -31,7 +31,7 @@ from ..bounded import (
     value,
 )
 from ..errors import MixedTensors, UnsupportedOperator
-from ..symbols import NO_ROWS
+from ..rows import NO_ROWS
 from .structural import axis, selected
 
 # --- nonnegative: sums with coefficients >= 0 are monotone ----------------------------------------------------------

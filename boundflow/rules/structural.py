@@ -27,7 +27,7 @@ from ..bounded import (
     symbols_of,
 )
 from ..errors import Undecided, UnsupportedOperator
-from ..symbols import NO_ROWS
+from ..rows import NO_ROWS
 
 
 def map_form(form: Form | None, f: Callable[[Tensor, int], Tensor]) -> Form | None:

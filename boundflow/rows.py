@@ -1,0 +1,204 @@
+"""Generator rows: which symbols they stand for, and what a support function sees through them.
+
+Rows are matched by symbol, never by position: each symbol has a number that is handed out once and never reused.
+
+Derived symbols. Between two reductions, what a step computes depends on the past only through the M state scalars. So
+after a reduction each scalar j gets one *derived* symbol z_j in [-1, 1], ``state_j = c_j + s_j z_j``, whose expansion
+``z_j = sum_k E_jk xi_k`` (with ``sum_k |E_jk| <= 1``) the space remembers. Tensors of the next step then carry M rows
+instead of all K; the support function sees through the expansion, so nothing is lost:
+
+    h(a) = sum_k |sum_j a_j E_jk|        (and sum_j |a_j|, the box, for derived symbols of an older expansion)
+
+Own rows. In a batch of B samples with F features each, sample i's symbols reach only position i of the sample axis
+until positions are summed. So F *own* rows stand for all B F symbols: row f at position i is the symbol (sample i,
+feature f). They carry negative numbers, one per (batch, feature), and work as ordinary rows as long as positions stay
+apart; whatever mixes positions writes them out first.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from . import rounding
+
+if TYPE_CHECKING:
+    from .bounded import Form
+
+
+class Batch:
+    """The samples along a sample axis: ``numbers`` (B, F) are the symbols that its own rows stand for."""
+
+    def __init__(self, numbers: np.ndarray, first: int):
+        self.numbers, self.first = numbers, first
+        distinct, places = np.unique(numbers, return_inverse=True)
+        self.distinct, self.places = Rows(distinct), torch.from_numpy(places.reshape(numbers.shape))
+        self._deep: dict[Expansion, Tensor] = {}
+
+    def __len__(self) -> int:
+        return len(self.numbers)
+
+    @property
+    def own(self) -> Rows:
+        """The own rows, one per feature."""
+        return Rows(self.first - np.arange(self.numbers.shape[1]), self)
+
+    def written_out(self, values: Tensor) -> Tensor:
+        """Own values (F, B, *shape), one per symbol, as rows of the distinct symbols; a sample may occur twice."""
+        out = values.new_zeros(len(self.distinct), *values.shape[2:])
+        flat = values.transpose(0, 1).reshape(-1, *values.shape[2:])
+        return out.index_add_(0, self.places.flatten().to(values.device), flat)
+
+    def deep(self, expansion: Expansion) -> Tensor:
+        """Where each symbol stands among the deep rows of an expansion, (B, F); the number of rows if nowhere."""
+        if expansion not in self._deep:
+            view = expansion.view(self.distinct)
+            place = torch.full((len(self.distinct),), len(expansion.deep), device=view.known.device)
+            place[view.known] = view.deep
+            self._deep = {expansion: place[self.places.to(place.device)]}
+        return self._deep[expansion]
+
+
+class Rows:
+    """The symbols of the generator rows of a tensor, in order. Compared by identity, matched by number."""
+
+    __slots__ = ("_meets", "_positions", "_unions", "_views", "batch", "numbers")
+
+    def __init__(self, numbers: np.ndarray, batch: Batch | None = None):
+        self.numbers = numbers
+        self.batch = batch  # whose own rows are among these
+        self._views: dict[Expansion, View] = {}
+        self._meets: dict[Batch, bool] = {}
+        self._unions: dict[Rows, Rows] = {}
+        self._positions: dict[Rows, slice | Tensor] = {}
+
+    def __len__(self) -> int:
+        return len(self.numbers)
+
+    def union(self, other: Rows) -> Rows:
+        """These rows, then those of ``other`` that are new: the longer operand keeps its order."""
+        if other is self or not len(other):
+            return self
+        if len(other) > len(self):
+            return other.union(self)
+        if other not in self._unions:
+            assert self.batch is None or other.batch is None or self.batch is other.batch
+            new = other.numbers[~np.isin(other.numbers, self.numbers)]
+            numbers = np.concatenate((self.numbers, new))
+            self._unions[other] = Rows(numbers, self.batch or other.batch) if len(new) else self
+        return self._unions[other]
+
+    def meets(self, batch: Batch) -> bool:
+        """Whether symbols of the batch stand among these rows already, written out."""
+        if batch not in self._meets:
+            self._meets[batch] = bool(np.isin(batch.distinct.numbers, self.numbers).any())
+        return self._meets[batch]
+
+    def split(self) -> tuple[Rows, Tensor, Tensor]:
+        """The rows that are not own, where they stand, and where the own rows stand by feature."""
+        assert self.batch is not None
+        own = self.numbers < 0
+        by_feature = np.flatnonzero(own)[np.argsort(self.batch.first - self.numbers[own])]
+        return Rows(self.numbers[~own]), torch.from_numpy(np.flatnonzero(~own)), torch.from_numpy(by_feature)
+
+    def positions(self, part: Rows) -> slice | Tensor:
+        """Where the rows of ``part``, all of them among these, stand."""
+        if part not in self._positions:
+            if np.array_equal(self.numbers[: len(part)], part.numbers):
+                self._positions[part] = slice(0, len(part))
+            else:
+                order = np.argsort(self.numbers)
+                found = order[np.searchsorted(self.numbers, part.numbers, sorter=order)]
+                assert np.array_equal(self.numbers[found], part.numbers)
+                self._positions[part] = torch.from_numpy(found)
+        return self._positions[part]
+
+    def place(self, generators: Tensor, part: Rows) -> Tensor:
+        """``generators`` of the rows ``part``, padded with zero rows to these rows."""
+        if part is self:
+            return generators
+        out = generators.new_zeros(len(self), *generators.shape[1:])
+        where = self.positions(part)
+        out[where if isinstance(where, slice) else where.to(out.device)] = generators
+        return out
+
+
+NO_ROWS = Rows(np.empty(0, dtype=np.int64))
+
+
+class View(NamedTuple):
+    """How rows look through an expansion: which are derived, which stand among its deep rows, which are neither."""
+
+    derived: Tensor
+    weights: Tensor  # for each derived row, its expansion
+    known: Tensor
+    deep: Tensor  # for each known row, its place among the deep rows
+    other: Tensor
+
+
+class Expansion:
+    """``z = weights . xi``: what the derived symbols of one reduction stand for. ``weights`` is (M, K)."""
+
+    def __init__(self, derived: Rows, deep: Rows, weights: Tensor):
+        self.derived, self.deep, self.weights = derived, deep, weights
+
+    def view(self, rows: Rows) -> View:
+        """Cached with the rows, and dropped with them."""
+        if self not in rows._views:
+            device, first = self.weights.device, self.derived.numbers[0]
+            among = rows.numbers - first
+            derived = (among >= 0) & (among < len(self.derived))
+            order = np.argsort(self.deep.numbers)
+            place = np.searchsorted(self.deep.numbers, rows.numbers, sorter=order)
+            found = order[np.minimum(place, len(order) - 1)] if len(order) else np.zeros(len(rows), dtype=np.int64)
+            known = (self.deep.numbers[found] == rows.numbers) if len(order) else np.zeros(len(rows), dtype=bool)
+            other = ~derived & ~known
+            indices = (derived, known, other, among[derived], found[known])
+            where = [torch.from_numpy(np.flatnonzero(x) if x.dtype == bool else x).to(device) for x in indices]
+            rows._views[self] = View(where[0], self.weights[where[3]], where[1], where[4], where[2])
+        return rows._views[self]
+
+    def expanded(self, elements: Tensor, rows: Rows) -> tuple[Tensor, Tensor]:
+        """Coefficients of elements (n, rows) over the deep rows (n, K), and what the product may be off by, summed."""
+        view = self.view(rows)
+        coefficients = elements[:, view.derived]
+        total = coefficients @ view.weights
+        if len(view.known):
+            total.index_add_(1, view.deep, elements[:, view.known])
+        error = coefficients.abs().sum(1) * rounding.gamma(len(self.derived) + 4, total.dtype)
+        return total, rounding.up(error)
+
+
+class OwnColumns:
+    """Own rows inside a support function: each element adds its own sample's rows to the deep rows they stand for."""
+
+    def __init__(self, expansion: Expansion, form: Form):
+        rows, batch = form.rows, form.rows.batch
+        assert batch is not None and form.axis is not None
+        device = form.center.device
+        _, _, own = rows.split()
+        self.own = own.to(device)
+        other = expansion.view(rows).other
+        self.other = other[~torch.isin(other, self.own)]
+        shape = [1] * form.center.dim()
+        shape[form.axis] = len(batch)
+        self.positions = torch.arange(len(batch), device=device).view(shape).expand(form.center.shape).flatten()
+        self.places = batch.deep(expansion)
+
+    def added(self, deep: Tensor, elements: Tensor, begin: int) -> Tensor:
+        """``sum_k |.|`` of the deep rows with the own rows added; own symbols that are not deep count by themselves."""
+        places = self.places[self.positions[begin : begin + len(elements)]]
+        own = elements[:, self.own]
+        known = places < deep.shape[1]
+        deep.scatter_add_(1, torch.where(known, places, 0), torch.where(known, own, 0.0))
+        # one more rounding per own row: the count of terms is generous enough for it
+        return box(deep, 1) + box(torch.where(known, 0.0, own), 1) + box(elements[:, self.other], 1)
+
+
+def box(generators: Tensor, dim: int = 0) -> Tensor:
+    """``sum_k |G_k|``, rounded up."""
+    total = torch.linalg.vector_norm(generators, ord=1, dim=dim)
+    return total * (1 + rounding.gamma(generators.shape[dim], total.dtype))
