@@ -155,6 +155,16 @@ class Bounded(torch.Tensor):
         return rounding.deviation(self._bounds, self.form.center)
 
     @property
+    def deviation(self) -> Tensor:
+        """s of every rule: how far a value can be from the center, by the interval or by the form, the smaller."""
+        return torch.minimum(rounding.deviation(self._bounds, self.form.center), self.form.reach)
+
+    @property
+    def step(self) -> int | None:
+        """How many optimizer steps its space has seen: what errors report."""
+        return self._symbols.steps if self._symbols is not None else None
+
+    @property
     def symbols(self) -> Symbols | None:
         return self._symbols
 

@@ -81,11 +81,9 @@ def _with_radius(a: Any, b: Any, f: Product, terms: float, generators: Tensor, r
         radius = product(rounding.up(form.radius + charge * form.modulus), y.abs())
         return Form(product(form.center, y), generators, rounding.up(radius) + lost, rows, axis)
     first, second = a.form, b.form
-    spread_a = torch.minimum(rounding.deviation(a._bounds, first.center), first.reach)
-    spread_b = torch.minimum(rounding.deviation(b._bounds, second.center), second.reach)
     rounded = charge * second.modulus
     radius = f(first.center.abs(), rounding.up(second.radius + rounded)) + f(first.reach, rounded)
-    radius = radius + f(spread_a, spread_b) + f(first.radius, second.center.abs())
+    radius = radius + f(a.deviation, b.deviation) + f(first.radius, second.center.abs())
     return Form(f(first.center, second.center), generators, rounding.up(radius) + lost, rows, axis)
 
 

@@ -115,8 +115,7 @@ def square(x: Bounded) -> Bounded:
     form = None
     if x.affine:
         f = x.form
-        spread = torch.minimum(rounding.deviation(x._bounds, f.center), f.reach)
-        half = 0.5 * spread * spread
+        half = 0.5 * x.deviation.square()
         charge = rounding.gamma(2, x.dtype)
         radius = half + 2 * f.center.abs() * f.radius + charge * f.modulus * f.modulus
         radius = rounding.up(radius) + rounding.tiny(2, x.dtype)
@@ -128,11 +127,7 @@ def without_zero(x: Bounded, what: str) -> None:
     """Division needs a divisor that is never zero."""
     low, high = x._bounds.unbind(0)
     if not bool(((low > 0) | (high < 0)).all()):
-        raise VoidBounds(f"{what}: the divisor may be zero, so the quotient is unbounded", _step(x))
-
-
-def _step(x: Bounded) -> int | None:
-    return x._symbols.steps if x._symbols is not None else None
+        raise VoidBounds(f"{what}: the divisor may be zero, so the quotient is unbounded", x.step)
 
 
 @rule(aten.div.Tensor, aten.div.Scalar, example=lambda t: (t(2, 3), t(3, low=0.5, high=3)))
@@ -145,7 +140,7 @@ def div(a: Any, b: Any) -> Bounded:
         a = as_set(a)
         divisor = as_tensor(b, a._bounds)
         if bool((divisor == 0).any()):
-            raise VoidBounds("div: division by zero", _step(a))
+            raise VoidBounds("div: division by zero", a.step)
     else:
         without_zero(b, "div")
     bounds = _rounded(_elementwise(a, b, torch.div), a, b)

@@ -222,8 +222,7 @@ def gated(grad: Any, condition: Bounded) -> Bounded:
     form = None
     if grad.affine:
         factor, doubt = 0.5 * (shut_open[1] + shut_open[0]), 0.5 * (shut_open[1] - shut_open[0])
-        spread = torch.minimum(rounding.deviation(grad._bounds, grad.form.center), grad.form.reach)
-        modulus = rounding.up(spread + grad.form.center.abs())
+        modulus = rounding.up(grad.deviation + grad.form.center.abs())
         radius = rounding.up(factor * grad.form.radius + doubt * modulus) + rounding.tiny(1, grad.dtype)
         rows, axis = grad.form.rows, grad.form.axis
         form = Form(factor * grad.form.center, factor * grad.form.generators, radius, rows, axis)

@@ -95,7 +95,7 @@ def _softmax_form(x: Bounded, bounds: Tensor) -> Form:
     smallest_j = torch.where(eye.bool(), own.amin(0).unsqueeze(-1), corners.amin(0))
     off = torch.maximum(largest_j - jacobian, jacobian - smallest_j).clamp_min(0.0)
     unit = rounding.gamma(classes + 4, x.dtype)
-    spread = torch.minimum(rounding.deviation(x._bounds, f.center), f.reach)
+    spread = x.deviation
     slopes = jacobian.abs()
     radius = (off + unit) @ spread.unsqueeze(-1) + slopes @ (f.radius + unit * f.modulus).unsqueeze(-1)
     radius = rounding.up(radius.squeeze(-1) + charge + unit * p)
@@ -140,7 +140,7 @@ def log_softmax_last(x: Bounded) -> Bounded:
         probabilities = softmax_bounds(x._bounds)
         off = rounding.deviation(probabilities, p)
         unit = rounding.gamma(classes + 4, x.dtype)
-        spread = torch.minimum(rounding.deviation(x._bounds, f.center), f.reach)
+        spread = x.deviation
         slopes = torch.eye(classes, dtype=x.dtype, device=x.device) - p.unsqueeze(-2)
         error = ((off + unit) * spread).sum(-1, keepdim=True)
         kept = (slopes.abs() @ (f.radius + unit * f.modulus).unsqueeze(-1)).squeeze(-1)

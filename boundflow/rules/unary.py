@@ -151,11 +151,10 @@ def apply(function: Function, x: Bounded) -> Bounded:
     if low > -math.inf or high < math.inf:
         inside = (x._bounds[0] >= low) & (x._bounds[1] <= high)
         if not bool(inside.all()):
-            step = x._symbols.steps if x._symbols is not None else None
             raise VoidBounds(
                 f"{function.name}: the set reaches to {float(x._bounds[0].min()):.4g} .. "
                 f"{float(x._bounds[1].max()):.4g}, outside [{low:g}, {high:g}] where the function is defined",
-                step,
+                x.step,
             )
     image = range_of(function, x._bounds)
     form = None
