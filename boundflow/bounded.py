@@ -27,6 +27,7 @@ from torch import Tensor
 from torch._ops import OpOverload
 
 from . import rounding
+from .clean import Clean, Excess, Samples
 from .errors import (
     BoundFlowError,
     CrossedBounds,
@@ -99,7 +100,10 @@ class Bounded(torch.Tensor):
     _symbols: Symbols | None
     _exact: bool
     _nonnegative: bool
+    _clean: Clean | None
+    _excess: Excess | None = None  # what touched samples add to a sum over a piece of a batch
     _recorded: int
+    _adds_to_one: bool = False  # class weights of a target, whichever class it is: known to the loss alone
     _sum: Any  # see `rules.linear.Remembered`
 
     @staticmethod
@@ -111,6 +115,7 @@ class Bounded(torch.Tensor):
         exact: bool = False,
         requires_grad: bool = False,
         nonnegative: bool = False,
+        clean: Clean | None = None,
     ) -> Bounded:
         self = torch.Tensor._make_wrapper_subclass(  # type: ignore[attr-defined]
             cls, bounds.shape[1:], dtype=bounds.dtype, device=bounds.device, requires_grad=requires_grad
@@ -120,6 +125,7 @@ class Bounded(torch.Tensor):
         self._symbols = symbols
         self._exact = exact  # a point by construction: lower is upper
         self._nonnegative = nonnegative  # by construction, as squares are: rounding must not make it negative
+        self._clean = clean  # what it is where its own sample was left alone
         self._recorded = 0
         return self
 
@@ -186,6 +192,19 @@ class Bounded(torch.Tensor):
         if self._form is None or self._form.rows.batch is None:
             return self
         return Bounded(self._bounds, self._form.dense, self._symbols, self._exact, nonnegative=self._nonnegative)
+
+    @property
+    def untouched(self) -> Bounded:
+        """The set where the own sample of each position was left alone: same center and rows, a smaller radius."""
+        if self._clean is None:
+            return self
+        form = self.form
+        if self._clean.radius is not None:
+            form = Form(form.center, form.generators, self._clean.radius, form.rows, form.axis)
+            form.__dict__["reach"] = self.form.reach
+        else:
+            form = ball_form(form.center, rounding.deviation(self._clean.bounds, form.center))
+        return Bounded(self._clean.bounds, form, self._symbols, nonnegative=self._nonnegative)
 
     def contains(self, value: Tensor) -> Tensor:
         """Whether each element of a plain tensor lies within its bounds."""
@@ -348,7 +367,8 @@ class Rule:
             )
         target._bounds, target._form = result._bounds, result._form
         target._symbols, target._exact = result._symbols or target._symbols, False
-        target._nonnegative = result._nonnegative
+        target._nonnegative, target._clean = result._nonnegative, result._clean
+        target._excess = result._excess
         target.__dict__.pop("_sum", None)
         target._recorded = target._version + 1
         return target
@@ -447,20 +467,42 @@ def checked(operator: str, bounds: Tensor, symbols: Symbols | None) -> None:
 
 
 def concretised(
-    operator: str, bounds: Tensor, form: Form | None, symbols: Symbols | None, nonnegative: bool = False
+    operator: str,
+    bounds: Tensor,
+    form: Form | None,
+    symbols: Symbols | None,
+    nonnegative: bool = False,
+    clean: Clean | None = None,
+    sharp: bool = True,
 ) -> Bounded:
-    """The set that is both in the interval and in the affine form."""
+    """The set that is both in the interval and in the affine form.
+
+    Where the interval is known to be as tight as the form can be, ``sharp=False`` saves the support function.
+    """
     if nonnegative:
         bounds = bounds.clamp_min(0.0)
-    if form is not None and len(form.rows):
-        assert symbols is not None
-        reach = rounding.up(symbols.support(form) + form.radius)
-        concrete = rounding.around(form.center, reach)
-        bounds = torch.stack((torch.maximum(bounds[0], concrete[0]), torch.minimum(bounds[1], concrete[1])))
-    else:
+    if form is None or not len(form.rows):
         form = None
+    elif sharp:
+        assert symbols is not None
+        apart = clean is not None and form.rows.batch is not None
+        reach = symbols.support(form, clean=apart)
+        bounds = _within(bounds, form.center, rounding.up(reach[0] if apart else reach), form.radius)
+        if clean is not None and clean.radius is not None:
+            inner = _within(clean.bounds, form.center, reach[1] if apart else reach, clean.radius)
+            clean = Clean(inner, clean.radius, clean.axis, clean.samples)
     checked(operator, bounds, symbols)
-    return Bounded(bounds, form, symbols, nonnegative=nonnegative)
+    if clean is not None:
+        inner = torch.stack((torch.maximum(clean.bounds[0], bounds[0]), torch.minimum(clean.bounds[1], bounds[1])))
+        checked(operator, inner, symbols)
+        clean = Clean(inner, clean.radius if form is not None else None, clean.axis, clean.samples)
+    return Bounded(bounds, form, symbols, nonnegative=nonnegative, clean=clean)
+
+
+def _within(bounds: Tensor, center: Tensor, reach: Tensor, radius: Tensor) -> Tensor:
+    """Bounds intersected with ``center`` minus and plus what the symbols and the radius reach."""
+    concrete = rounding.widened(center.expand(2, *center.shape), rounding.up(reach + radius))
+    return torch.stack((torch.maximum(bounds[0], concrete[0]), torch.minimum(bounds[1], concrete[1])))
 
 
 def point(value: Tensor, symbols: Symbols | None = None) -> Bounded:
@@ -504,6 +546,26 @@ def own_axis(*operands: Any) -> tuple[list[Any], int | None]:
     if fits and apart and shape[form.axis] == len(form.rows.batch):
         return list(operands), form.axis
     return [x.dense() if isinstance(x, Bounded) else x for x in operands], None
+
+
+def sample_axis(x: Any) -> int | None:
+    """The axis of a tensor's samples, if it has own rows or knows what it is where its own sample was left alone."""
+    if not isinstance(x, Bounded):
+        return None
+    if x.affine and x.form.axis is not None:
+        return x.form.axis
+    return x._clean.axis if x._clean is not None else None
+
+
+def samples_of(shape: Any, *operands: Any) -> tuple[Samples, int] | None:
+    """The samples along an axis on which all operands of an elementwise operator agree, and the axis."""
+    known = [x._clean for x in operands if isinstance(x, Bounded) and x._clean is not None]
+    if not known:
+        return None
+    samples, axis = known[0].samples, known[0].axis
+    if any(clean.samples is not samples or clean.axis != axis for clean in known):
+        return None
+    return (samples, axis) if len(shape) >= -axis and shape[axis] == samples.count else None
 
 
 def symbols_of(*operands: Any) -> Symbols | None:

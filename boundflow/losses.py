@@ -143,12 +143,16 @@ def _weighted(z: Any, y: Any, weight: Any) -> Any:
 
 
 class LogProbabilities(torch.autograd.Function):
-    """``sum_c t_c (-log p_c)`` over the last axis; t are the (possibly bounded) target weights of the classes."""
+    """``sum_c t_c (-log p_c)`` over the last axis; t are the (possibly bounded) target weights of the classes.
+
+    ``total`` is 1.0 where every target is known to add up to one, as flipped labels do.
+    """
 
     @staticmethod
     @internal
-    def forward(ctx: Any, logits: Any, targets: Any) -> Bounded:
+    def forward(ctx: Any, logits: Any, targets: Any, total: float | None) -> Bounded:
         ctx.save_for_backward(logits, targets)
+        ctx.total = total
         return sum_(mul(targets, -log_softmax_last(as_set(logits))), [-1])
 
     @staticmethod
@@ -157,11 +161,14 @@ class LogProbabilities(torch.autograd.Function):
         logits, targets = ctx.saved_tensors
         logits = as_set(logits)
         p = softmax_last(logits)
-        total = sum_(targets, [-1], True) if isinstance(targets, Bounded) else targets.sum(-1, keepdim=True)
-        slope = combination("cross_entropy", [(mul(p, total), 1.0), (targets, -1.0)], terms=logits.shape[-1] + 6)
+        weighted = p
+        if ctx.total is None:
+            total = sum_(targets, [-1], True) if isinstance(targets, Bounded) else targets.sum(-1, keepdim=True)
+            weighted = mul(p, total)
+        slope = combination("cross_entropy", [(weighted, 1.0), (targets, -1.0)], terms=logits.shape[-1] + 6)
         grad = as_set(grad).unsqueeze(-1)
         for_targets = mul(grad, -log_softmax_last(logits)) if ctx.needs_input_grad[1] else None
-        return mul(grad, slope), for_targets
+        return mul(grad, slope), for_targets, None
 
 
 @replaces(F.cross_entropy)
@@ -193,7 +200,8 @@ def cross_entropy(
         smooth = scale * (label_smoothing / classes) * (target != ignore_index).unsqueeze(-1)
         targets = hot * own.unsqueeze(-1) * (1 - label_smoothing) + smooth
         divisor = _total(own, weight)
-    losses = LogProbabilities.apply(logits, targets)
+    certain = weight is None and getattr(target, "_adds_to_one", False)
+    losses = LogProbabilities.apply(logits, targets, 1.0 if certain else None)
     if reduction != "mean":
         return reduced(losses, reduction)
     return losses.sum() / divisor

@@ -7,7 +7,7 @@ after a reduction each scalar j gets one *derived* symbol z_j in [-1, 1], ``stat
 ``z_j = sum_k E_jk xi_k`` (with ``sum_k |E_jk| <= 1``) the space remembers. Tensors of the next step then carry M rows
 instead of all K; the support function sees through the expansion, so nothing is lost:
 
-    h(a) = sum_k |sum_j a_j E_jk|        (and sum_j |a_j|, the box, for derived symbols of an older expansion)
+    h(a) = h(sum_j a_j E_j)        (and sum_j |a_j|, the box, for derived symbols of an older expansion)
 
 Own rows. In a batch of B samples with F features each, sample i's symbols reach only position i of the sample axis
 until positions are summed. So F *own* rows stand for all B F symbols: row f at position i is the symbol (sample i,
@@ -17,7 +17,7 @@ apart; whatever mixes positions writes them out first.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -25,15 +25,15 @@ from torch import Tensor
 
 from . import rounding
 
-if TYPE_CHECKING:
-    from .bounded import Form
-
 
 class Batch:
-    """The samples along a sample axis: ``numbers`` (B, F) are the symbols that its own rows stand for."""
+    """The samples along a sample axis: ``numbers`` (B, F) are the symbols that its own rows stand for.
 
-    def __init__(self, numbers: np.ndarray, first: int):
-        self.numbers, self.first = numbers, first
+    ``parts`` (F) says which part of the threat each own row belongs to (`support.py`).
+    """
+
+    def __init__(self, numbers: np.ndarray, first: int, samples: np.ndarray, parts: np.ndarray):
+        self.numbers, self.first, self.samples, self.parts = numbers, first, samples, parts
         distinct, places = np.unique(numbers, return_inverse=True)
         self.distinct, self.places = Rows(distinct), torch.from_numpy(places.reshape(numbers.shape))
         self._deep: dict[Expansion, Tensor] = {}
@@ -65,12 +65,13 @@ class Batch:
 class Rows:
     """The symbols of the generator rows of a tensor, in order. Compared by identity, matched by number."""
 
-    __slots__ = ("_meets", "_positions", "_unions", "_views", "batch", "numbers")
+    __slots__ = ("_columns", "_meets", "_positions", "_unions", "_views", "batch", "numbers")
 
     def __init__(self, numbers: np.ndarray, batch: Batch | None = None):
         self.numbers = numbers
         self.batch = batch  # whose own rows are among these
         self._views: dict[Expansion, View] = {}
+        self._columns: dict[Any, Any] = {}
         self._meets: dict[Batch, bool] = {}
         self._unions: dict[Rows, Rows] = {}
         self._positions: dict[Rows, slice | Tensor] = {}
@@ -133,7 +134,7 @@ class View(NamedTuple):
     """How rows look through an expansion: which are derived, which stand among its deep rows, which are neither."""
 
     derived: Tensor
-    weights: Tensor  # for each derived row, its expansion
+    which: Tensor  # for each derived row, its place among the derived symbols of the expansion
     known: Tensor
     deep: Tensor  # for each known row, its place among the deep rows
     other: Tensor
@@ -148,9 +149,9 @@ class Expansion:
     def view(self, rows: Rows) -> View:
         """Cached with the rows, and dropped with them."""
         if self not in rows._views:
-            device, first = self.weights.device, self.derived.numbers[0]
-            among = rows.numbers - first
-            derived = (among >= 0) & (among < len(self.derived))
+            device, count = self.weights.device, len(self.derived)
+            among = rows.numbers - (self.derived.numbers[0] if count else 0)
+            derived = (among >= 0) & (among < count)
             order = np.argsort(self.deep.numbers)
             place = np.searchsorted(self.deep.numbers, rows.numbers, sorter=order)
             found = order[np.minimum(place, len(order) - 1)] if len(order) else np.zeros(len(rows), dtype=np.int64)
@@ -158,47 +159,19 @@ class Expansion:
             other = ~derived & ~known
             indices = (derived, known, other, among[derived], found[known])
             where = [torch.from_numpy(np.flatnonzero(x) if x.dtype == bool else x).to(device) for x in indices]
-            rows._views[self] = View(where[0], self.weights[where[3]], where[1], where[4], where[2])
+            rows._views[self] = View(where[0], where[3], where[1], where[4], where[2])
         return rows._views[self]
 
     def expanded(self, elements: Tensor, rows: Rows) -> tuple[Tensor, Tensor]:
         """Coefficients of elements (n, rows) over the deep rows (n, K), and what the product may be off by, summed."""
         view = self.view(rows)
-        coefficients = elements[:, view.derived]
-        total = coefficients @ view.weights
+        coefficients, which = elements[:, view.derived], view.which
+        used = (coefficients != 0).any(0)
+        if 2 * int(used.sum()) < len(used):  # a hidden unit depends on its own weights only
+            coefficients, which = coefficients[:, used], which[used]
+        all_in_order = len(which) == len(self.derived) and bool((which[1:] > which[:-1]).all())
+        total = coefficients @ (self.weights if all_in_order else self.weights[which])
         if len(view.known):
             total.index_add_(1, view.deep, elements[:, view.known])
         error = coefficients.abs().sum(1) * rounding.gamma(len(self.derived) + 4, total.dtype)
         return total, rounding.up(error)
-
-
-class OwnColumns:
-    """Own rows inside a support function: each element adds its own sample's rows to the deep rows they stand for."""
-
-    def __init__(self, expansion: Expansion, form: Form):
-        rows, batch = form.rows, form.rows.batch
-        assert batch is not None and form.axis is not None
-        device = form.center.device
-        _, _, own = rows.split()
-        self.own = own.to(device)
-        other = expansion.view(rows).other
-        self.other = other[~torch.isin(other, self.own)]
-        shape = [1] * form.center.dim()
-        shape[form.axis] = len(batch)
-        self.positions = torch.arange(len(batch), device=device).view(shape).expand(form.center.shape).flatten()
-        self.places = batch.deep(expansion)
-
-    def added(self, deep: Tensor, elements: Tensor, begin: int) -> Tensor:
-        """``sum_k |.|`` of the deep rows with the own rows added; own symbols that are not deep count by themselves."""
-        places = self.places[self.positions[begin : begin + len(elements)]]
-        own = elements[:, self.own]
-        known = places < deep.shape[1]
-        deep.scatter_add_(1, torch.where(known, places, 0), torch.where(known, own, 0.0))
-        # one more rounding per own row: the count of terms is generous enough for it
-        return box(deep, 1) + box(torch.where(known, 0.0, own), 1) + box(elements[:, self.other], 1)
-
-
-def box(generators: Tensor, dim: int = 0) -> Tensor:
-    """``sum_k |G_k|``, rounded up."""
-    total = torch.linalg.vector_norm(generators, ord=1, dim=dim)
-    return total * (1 + rounding.gamma(generators.shape[dim], total.dtype))

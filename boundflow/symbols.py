@@ -1,9 +1,10 @@
 """What generator rows stand for.
 
 A zonotope tensor is ``c + sum_k G_k xi_k + rho zeta``; every row k belongs to one symbol ``xi_k`` in [-1, 1]. A
-symbol is either *owned* by a training sample (one of its raw features) or *free* (an error that was given a row of
-its own so that it can cancel later). Rows are matched by symbol, never by position: each has a number that is
-handed out once and never reused, so a tensor made before a reduction still means what it meant.
+symbol is either *owned* by a training sample (one of its raw features, its label, its presence) or *free* (an error
+that was given a row of its own so that it can cancel later). Rows are matched by symbol, never by position: each has a
+number that is handed out once and never reused, so a tensor made before a reduction still means what it meant. The
+threat says from which set the symbols of a sample are chosen, and how many samples can be touched (`support.py`).
 
 Order reduction (Girard 2005, jointly for everything the optimizer holds): stack all state tensors into one vector
 of M scalars; keep the free rows with the largest ``|row|_1 - |row|_inf``; the dropped rows D and the radii become
@@ -25,36 +26,49 @@ from torch import Tensor
 
 from . import rounding
 from .errors import MixedSymbols
-from .rows import NO_ROWS, Batch, Expansion, OwnColumns, Rows, box
+from .rows import NO_ROWS, Batch, Expansion, Rows
+from .support import FREE, Columns, Kind, OwnTerms, Part, box, term
 
 if TYPE_CHECKING:
     from .bounded import Bounded, Form
     from .threats import Threat
 
-FREE = -1  # the owner of an error row
-DERIVED = -2  # the owner of a derived symbol
+NOBODY = -1  # the owner of an error row or a derived symbol
+DERIVED = -2  # the part of a derived symbol
 CHUNK, CHUNK_CUDA = 2**18, 2**27  # numbers at a time when a support function looks through an expansion
 
 
 class Symbols:
     """One space of symbols: the threat they come from, their owners, and the budget of error rows.
 
-    ``order`` is the number of free rows kept per scalar of optimizer state.
+    ``order`` is the number of free rows kept per scalar of optimizer state. Without ``tracks``, samples get no rows:
+    what the attacker did to them is an error like any other. That is looser, and takes far less memory.
     """
 
-    def __init__(self, threat: Threat | None = None, order: int = 20):
+    def __init__(self, threat: Threat | None = None, order: int = 20, tracks: bool = True):
         if order < 1:
             raise ValueError(f"order must be at least 1 row per state scalar, got {order}")
         self.threat = threat
         self.order = order
+        self.tracks = tracks
         self.steps = 0
         self._owners = np.empty(1024, dtype=np.int64)
+        self._parts = np.empty(1024, dtype=np.int64)
         self._count = 0
+        self.table: list[Part] = []
+        self.budgets: list[int | None] = []
+        if threat is not None:
+            self._declare(threat)
         self._first_row: dict[int, int] = {}
         self._raw: dict[int, bytes] = {}
         self._batches: dict[bytes, Batch] = {}
         self._own = -1  # the next number of an own row
         self._expansion: Expansion | None = None
+
+    def _declare(self, threat: Threat) -> None:
+        for clause in threat.clauses:
+            self.table += [Part(change.kind, len(self.budgets)) for change in clause.changes]
+            self.budgets.append(clause.budget)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Symbols:
         return self  # a copied tensor still speaks of the same attacker
@@ -64,26 +78,28 @@ class Symbols:
 
     # --- rows -------------------------------------------------------------------------------------------------
 
-    def _new(self, owners: np.ndarray) -> np.ndarray:
+    def _new(self, owners: np.ndarray, parts: np.ndarray) -> np.ndarray:
         numbers = np.arange(self._count, self._count + len(owners))
         while self._count + len(owners) > len(self._owners):
             self._owners = np.concatenate((self._owners, np.empty_like(self._owners)))
-        self._owners[numbers] = owners
+            self._parts = np.concatenate((self._parts, np.empty_like(self._parts)))
+        self._owners[numbers], self._parts[numbers] = owners, parts
         self._count += len(owners)
         return numbers
 
     def fresh(self, count: int) -> Rows:
         """New free rows."""
-        return Rows(self._new(np.full(count, FREE)))
+        return Rows(self._new(np.full(count, NOBODY), np.full(count, FREE)))
 
-    def of_samples(self, samples: np.ndarray, raw: np.ndarray) -> Rows:
+    def of_samples(self, samples: np.ndarray, raw: np.ndarray, parts: np.ndarray) -> Rows:
         """Own rows of a batch of samples; a sample's symbols are the same at every call.
 
-        A symbol may only reappear for the same raw value: ``raw`` holds the values, one line per sample.
+        A symbol may only reappear for the same raw value: ``raw`` holds the values, one line per sample. ``parts``
+        holds the part of the threat that each own row belongs to.
         """
-        features = raw.shape[1]
+        rows = len(parts)
         for sample, line in zip(samples.tolist(), raw, strict=True):
-            content = f"{line.dtype}{line.shape}".encode() + line.tobytes()
+            content = f"{line.dtype}{line.shape}".encode() + line.tobytes() + parts.tobytes()
             fingerprint = hashlib.blake2b(content, digest_size=16).digest()
             if self._raw.setdefault(sample, fingerprint) != fingerprint:
                 raise MixedSymbols(
@@ -92,37 +108,75 @@ class Symbols:
                 )
         unseen = list(dict.fromkeys(sample for sample in samples.tolist() if sample not in self._first_row))
         if unseen:
-            numbers = self._new(np.repeat(unseen, features))
-            self._first_row.update(zip(unseen, numbers[::features].tolist(), strict=True))
+            numbers = self._new(np.repeat(unseen, rows), np.tile(parts, len(unseen)))
+            self._first_row.update(zip(unseen, numbers[::rows].tolist(), strict=True))
         first = np.array([self._first_row[sample] for sample in samples.tolist()], dtype=np.int64)
         key = first.tobytes()
         if key not in self._batches:
             self._batches = dict(list(self._batches.items())[-7:])  # the same batches come back in full-batch training
-            self._batches[key] = Batch(first[:, None] + np.arange(features), self._own)
-            self._own -= features
+            self._batches[key] = Batch(first[:, None] + np.arange(rows), self._own, samples, parts)
+            self._own -= rows
         return self._batches[key].own
 
     def owners(self, rows: Rows) -> np.ndarray:
-        """The owning sample of each row, ``FREE`` for error rows."""
+        """The owning sample of each row, ``NOBODY`` for error rows."""
         return self._owners[rows.numbers]
 
-    def support(self, form: Form) -> Tensor:
-        """The largest ``sum_k G_k xi_k`` over the symbol set, per element, rounded up."""
-        expansion, generators, rows = self._expansion, form.generators, form.rows
-        if expansion is None or not len(expansion.view(rows).derived):
-            return box(generators)
-        view, elements = expansion.view(rows), generators.reshape(len(rows), -1).T.contiguous()
-        own = OwnColumns(expansion, form) if rows.batch is not None else None
-        size = max(1, (CHUNK_CUDA if generators.is_cuda else CHUNK) // max(1, len(expansion.deep)))
-        totals = []
+    # --- how far symbols reach --------------------------------------------------------------------------------
+
+    def support(self, form: Form, clean: bool = False) -> Tensor:
+        """How far ``sum_k G_k xi_k`` reaches down and up over the symbol set, (2, *shape), rounded up.
+
+        With ``clean``, also (2, 2, *shape) how far where the own sample of each element was left alone: the first half
+        for the whole set, the second for the clean one.
+        """
+        generators, rows = form.generators, form.rows
+        if self._expansion is None:
+            self._expansion = Expansion(NO_ROWS, NO_ROWS, generators.new_zeros(0, 0))
+        expansion = self._expansion
+        view = expansion.view(rows)
+        if not clean and not len(view.derived) and self._only_boxes():
+            return box(generators).unsqueeze(0)
+        # hidden units last to first: an element then shares its few symbols with its neighbours
+        last_first = (0, *reversed(range(1, generators.dim())))
+        elements = generators.permute(last_first).reshape(len(rows), -1).T.contiguous()
+        own = _Own(self, expansion, form) if rows.batch is not None else None
+        other = view.other if own is None else own.others(view)
+        columns = self._columns(rows, expansion, other)
+        limit = (CHUNK_CUDA if generators.is_cuda else CHUNK) // max(1, columns.count)
+        size = max(1, limit, len(view.derived) // 4)
+        reaches = []
         for begin in range(0, len(elements), size):
             part = elements[begin : begin + size]
-            deep, error = expansion.expanded(part, rows)
-            if own is None:
-                totals.append(box(deep, 1) + box(part[:, view.other], 1) + error)
-            else:
-                totals.append(own.added(deep, part, begin) + error)
-        return rounding.up(torch.cat(totals)).view(generators.shape[1:])
+            coefficients, error = expansion.expanded(part, rows)
+            if len(other):
+                coefficients = torch.cat((coefficients, part[:, other]), 1)
+            both = []
+            if own is not None:
+                coefficients = own.placed(coefficients, part, begin, budgeted=False)
+            if own is None or clean:
+                unplaced = own.unplaced(part, begin, clean=True) if own is not None else ()
+                both.append(columns.reach(coefficients, unplaced))
+            if own is not None:
+                coefficients = own.placed(coefficients, part, begin, budgeted=True)
+                both.append(columns.reach(coefficients, own.unplaced(part, begin, clean=False)))
+            reaches.append(torch.stack(both[::-1]) + error)
+        reach = rounding.up(torch.cat(reaches, 2))
+        back = [reach.shape[0], 2, *reversed(form.center.shape)]
+        reach = reach.view(back).permute(0, 1, *reversed(range(2, len(back))))
+        return reach if clean else reach[0]
+
+    def _only_boxes(self) -> bool:
+        boxes = all(part.kind is Kind.BOX for part in self.table)
+        return boxes and all(budget is None for budget in self.budgets)
+
+    def _columns(self, rows: Rows, expansion: Expansion, other: Tensor) -> Columns:
+        key = (expansion, len(self.table))
+        if key not in rows._columns:
+            numbers = np.concatenate((expansion.deep.numbers, rows.numbers[other.cpu().numpy()]))
+            parts, device = self._parts[numbers], other.device
+            rows._columns = {key: Columns(self._owners[numbers], parts, self.table, self.budgets, device)}
+        return rows._columns[key]
 
     @staticmethod
     def common(first: Symbols | None, second: Symbols | None) -> Symbols | None:
@@ -148,7 +202,10 @@ class Symbols:
         """A batch as the threat could have left it; ``index`` holds the number of each sample in the dataset."""
         if self.threat is None:
             raise MixedSymbols("these symbols have no threat: build them as bf.Symbols(bf.threats.Linf(epsilon))")
-        return self.threat.lift(self, x, y, index)
+        inputs, targets, weights = self.threat.lift(self, x, y, index)
+        if weights is not None:
+            raise MixedSymbols("samples can be removed: use symbols.threat.lift(symbols, x, y, index) and its weights")
+        return inputs, targets
 
     def attach(self, optimizer: torch.optim.Optimizer) -> None:
         """Promote gradient errors to rows before each step, and reduce the rows after it."""
@@ -217,7 +274,7 @@ class Symbols:
         """One derived symbol per column of ``generators`` (K, M): its rows, and the scales ``s_j``."""
         scale = box(generators)
         weights = (generators / torch.where(scale > 0, scale, 1.0)).T.contiguous()
-        derived = Rows(self._new(np.full(len(scale), DERIVED)))
+        derived = Rows(self._new(np.full(len(scale), NOBODY), np.full(len(scale), DERIVED)))
         self._expansion = Expansion(derived, deep, weights)
         return derived, scale
 
@@ -227,7 +284,7 @@ class Symbols:
 
     def _split(self, stacked: Tensor, rows: Rows, budget: int) -> tuple[Tensor, Tensor]:
         """Which rows to keep: all owned ones, and the free ones that would lose most by being boxed."""
-        free = torch.from_numpy(self.owners(rows) == FREE).to(stacked.device)
+        free = torch.from_numpy(self._parts[rows.numbers] == FREE).to(stacked.device)
         score = torch.linalg.vector_norm(stacked, ord=1, dim=1) - torch.linalg.vector_norm(
             stacked, ord=torch.inf, dim=1
         )
@@ -249,3 +306,55 @@ def _parameters(optimizer: torch.optim.Optimizer) -> list[Tensor]:
 
 def _is_bounded(tensor: Tensor) -> TypeGuard[Bounded]:
     return hasattr(tensor, "replace_form")
+
+
+class _Own:
+    """Own rows inside a support function: each element adds its own sample's rows to the columns they stand for."""
+
+    def __init__(self, symbols: Symbols, expansion: Expansion, form: Form):
+        rows, batch = form.rows, form.rows.batch
+        assert batch is not None and form.axis is not None
+        self.symbols, self.batch, device = symbols, batch, form.center.device
+        self.rows = rows.split()[2].to(device)
+        shape = [1] * form.center.dim()
+        shape[form.axis] = len(batch)
+        positions = torch.arange(len(batch), device=device).view(shape).expand(form.center.shape)
+        self.positions = positions.permute(*reversed(range(positions.dim()))).flatten()
+        self.places, self.deep = batch.deep(expansion), len(expansion.deep)
+        self.samples = torch.from_numpy(batch.samples).to(device)
+        self.all_known = bool((self.places < self.deep).all())
+        budgeted = [symbols.budgets[symbols.table[part].clause] is not None for part in batch.parts.tolist()]
+        self.by_budget = [torch.tensor([b is which for b in budgeted], device=device) for which in (False, True)]
+        self.any = [any(not b for b in budgeted), any(budgeted)]
+
+    def others(self, view: Any) -> Tensor:
+        return view.other[~torch.isin(view.other, self.rows)]
+
+    def placed(self, coefficients: Tensor, elements: Tensor, begin: int, budgeted: bool) -> Tensor:
+        """The coefficients with own ones, within a budget or outside any, added to the deep symbols they stand for.
+
+        One more rounding per own row: the count of terms is generous enough for it.
+        """
+        if not self.deep or not self.any[budgeted]:
+            return coefficients
+        places = self.places[self.positions[begin : begin + len(elements)]]
+        known = (places < self.deep) & self.by_budget[budgeted]
+        own = torch.where(known, elements[:, self.rows], 0.0)
+        return coefficients.scatter_add_(1, torch.where(known, places, 0), own)
+
+    def unplaced(self, elements: Tensor, begin: int, clean: bool) -> list[OwnTerms]:
+        """The terms of own symbols that stand nowhere among the columns; clean: only those outside every budget."""
+        if self.all_known:
+            return []
+        positions = self.positions[begin : begin + len(elements)]
+        own = torch.where(self.places[positions] < self.deep, 0.0, elements[:, self.rows])
+        samples, terms = self.samples[positions], []
+        for clause, budget in enumerate(self.symbols.budgets):
+            values = []
+            for number, part in enumerate(self.symbols.table):
+                held = np.flatnonzero(self.batch.parts == number)
+                if part.clause == clause and len(held) and not (clean and budget is not None):
+                    values.append(torch.stack(term(part.kind, own[:, torch.from_numpy(held).to(own.device)])))
+            if values:
+                terms.append(OwnTerms(clause, rounding.up(torch.stack(values).sum(0)), samples))
+        return terms

@@ -2,14 +2,15 @@
 
     lift the batch; forward; loss; backward; promote; optimizer step; reduce
 
-The loop is the one a user of PyTorch would write. It runs twice with the same initial weights, batches, masks and
-options: on the observed data with plain tensors (the nominal model), and on sets. All choices are fixed before the
-first step, the number of steps included, and the certificate records them.
+The loop is the one a user of PyTorch would write. It runs twice, step by step, with the same initial weights, batches,
+masks and options: on the observed data with plain tensors (the nominal model), and on sets. All choices are fixed
+before the first step, the number of steps included, and the certificate records them.
 """
 
 from __future__ import annotations
 
 import copy
+import itertools
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -21,19 +22,21 @@ from torch.nn import functional as F
 
 from .bounded import Bounded
 from .certificate import REGRESSION, Certificate, fingerprint, versions
+from .chunks import accumulated, chunk_size, rows_fit
 from .errors import BoundFlowError, VoidBounds
 from .lift import lift
 from .losses import hinge
 from .symbols import Symbols
-from .threats import Threat
+from .threats import Lifted, Threat
 
-LOSSES: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
+LOSSES: dict[str, Callable[..., Tensor]] = {
     "bce": F.binary_cross_entropy_with_logits,
     "hinge": hinge,
     "ce": F.cross_entropy,
     "mse": F.mse_loss,
 }
 DOMAINS = ("interval", "zonotope")
+MEMORY = 4 * 2.0**30
 
 
 @dataclass(frozen=True)
@@ -45,6 +48,7 @@ class Step:
     loss: float  # at the center of the set
     width: float  # mean width of the parameters
     model: nn.Module
+    nominal: nn.Module  # the plain model after the same step
 
 
 def certify(
@@ -57,10 +61,12 @@ def certify(
     optimizer_options: dict[str, Any] | None = None,
     schedule: Callable[[torch.optim.Optimizer], Any] | None = None,
     epochs: int = 1,
+    steps: int | None = None,
     batch_size: int | None = None,
     seed: int = 0,
     domain: str = "zonotope",
     order: int = 20,
+    memory: float = MEMORY,
     device: Any = None,
     dtype: torch.dtype | None = None,
     callbacks: Sequence[Callable[[Step], None]] = (),
@@ -70,38 +76,41 @@ def certify(
     ``data`` are inputs (N, ...) and targets (N,): classes for "bce", "hinge" and "ce", numbers for "mse". Parameters
     that do not require gradients stay frozen. A pretrained model is a model like any other: its weights are the trusted
     start. ``batch_size=None`` takes all samples at once; otherwise batches are shuffled anew each epoch, by the seed.
-    If the bounds become void, training stops and the certificate says at which step; it then certifies nothing. (A
-    threat whose very first sets are not finite raises.)
+    ``steps`` ends training after so many steps. If the bounds become void, training stops and the certificate says at
+    which step; it then certifies nothing. (A threat whose very first sets are not finite raises.)
+
+    ``memory`` (bytes) decides how much of a batch is held at a time, and whether every sample gets rows of its own;
+    where those do not fit, the certificate records what was not tracked.
     """
-    run = _Run(model, data, loss, optimizer, optimizer_options or {}, schedule, seed, device, dtype)
+    run = _Run(model, data, threat, loss, optimizer, optimizer_options or {}, schedule, seed, device, dtype)
     if domain not in DOMAINS:
         raise ValueError(f"domain must be one of {', '.join(DOMAINS)}, not {domain!r}")
-    if epochs < 1 or (batch_size is not None and batch_size < 1):
-        raise ValueError(f"epochs and batch_size must be at least 1, got {epochs} and {batch_size}")
-    threat.check(run.x)
-    batches = list(_batches(len(run.x), batch_size, epochs, seed, run.x.device))
-    nominal = copy.deepcopy(run.model)
-    for _ in run.steps(nominal, batches, lambda index: (run.x[index], run.y[index]), None):
-        pass
-    started, void_at_step = time.perf_counter(), None
-    certified: nn.Module | None = copy.deepcopy(run.model)
-    assert certified is not None
-    symbols = Symbols(threat, order=order) if domain == "zonotope" else None
+    for name, number in (("epochs", epochs), ("batch_size", batch_size), ("steps", steps)):
+        if number is not None and number < 1:
+            raise ValueError(f"{name} must be at least 1, got {number}")
+    batches = list(itertools.islice(_batches(len(run.x), batch_size, epochs, seed, run.x.device), steps))
+    nominal, certified = copy.deepcopy(run.model), copy.deepcopy(run.model)
+    symbols, untracked = None, []
+    if domain == "zonotope":
+        tracks = rows_fit(run.model, threat, run.x, run.targets, batches, memory)
+        symbols = Symbols(threat, order=order, tracks=tracks)
+        if not tracks:
+            untracked.append("rows of the samples did not fit into memory: what was done to them is an error each time")
+    if threat.budget is not None and (symbols is None or not symbols.tracks):
+        untracked.append(f"no rows, no run-wide budget: at most {threat.budget} samples in every batch")
     lift(certified, symbols)
-
-    def sets(index: Tensor) -> tuple[Tensor, Tensor]:
-        if symbols is not None:
-            return symbols.lift(run.x[index], run.y[index], index)
-        return threat.box(run.x[index]), run.y[index]
-
-    number = 0
-    try:
-        for number, value in enumerate(run.steps(certified, batches, sets, symbols), start=1):
-            _report(number, len(batches), value, certified, callbacks)
-    except VoidBounds:
-        certified, void_at_step = None, number + 1
+    started, void_at_step = time.perf_counter(), None
+    on_sets: Iterator[Tensor] | None = run.on_sets(certified, batches, symbols, memory)
+    for number, _ in enumerate(run.on_observed(nominal, batches), start=1):
+        if on_sets is None:
+            continue
+        try:
+            _report(number, len(batches), next(on_sets), certified, nominal, callbacks)
+        except VoidBounds:
+            on_sets, void_at_step = None, number
     record = {
         "loss": loss,
+        "task": "regression" if loss == REGRESSION else "classification",
         "threat": repr(threat),
         "optimizer": optimizer.__name__,
         "optimizer_options": {key: _recorded(option) for key, option in (optimizer_options or {}).items()},
@@ -112,6 +121,7 @@ def certify(
         "order": order if domain == "zonotope" else None,
         "steps": len(batches),
         "step_chosen": "the number of steps was fixed before training",
+        "not_tracked": untracked,
         "input_shape": list(run.x.shape[1:]),
         "samples": len(run.x),
         "data": fingerprint(run.x, run.y),
@@ -121,7 +131,7 @@ def certify(
     if void_at_step is not None:
         record["void_at_step"] = void_at_step
     seconds = time.perf_counter() - started
-    return Certificate(certified.eval() if certified is not None else None, nominal.eval(), record, seconds)
+    return Certificate(certified.eval() if void_at_step is None else None, nominal.eval(), record, seconds)
 
 
 class _Run:
@@ -131,6 +141,7 @@ class _Run:
         self,
         model: nn.Module,
         data: tuple[Any, Any],
+        threat: Threat,
         loss: str,
         optimizer: type[torch.optim.Optimizer],
         options: dict[str, Any],
@@ -150,7 +161,11 @@ class _Run:
             raise ValueError("inputs must be floats in the range the threat is about: convert integer images first")
         self.x = self.x.to(device or reference.device, dtype or self.x.dtype)
         self.model = copy.deepcopy(model).to(self.x.device, self.x.dtype).train()
-        self.y = self._targets(torch.as_tensor(data[1]).to(self.x.device))
+        self.y = self.targets = self._targets(torch.as_tensor(data[1]).to(self.x.device))
+        if loss == "ce" and threat.touches("targets"):
+            self.targets = F.one_hot(self.y, self.outputs).to(self.x.dtype)
+        threat.check(self.x, self.targets)
+        self.threat, self.observed = threat, threat.observed(self.x)
 
     def _targets(self, y: Tensor) -> Tensor:
         if len(self.x) == 0:
@@ -158,40 +173,71 @@ class _Run:
         if len(self.x) != len(y):
             raise ValueError(f"{len(self.x)} inputs and {len(y)} targets")
         with torch.no_grad():
-            outputs = copy.deepcopy(self.model).eval()(self.x[:1]).shape[1]
+            self.outputs = copy.deepcopy(self.model).eval()(torch.zeros_like(self.x[:1])).shape[1]
         if self.loss == REGRESSION:
             return y.to(self.x.dtype).reshape(len(y), -1)
-        classes = 2 if self.loss in ("bce", "hinge") else outputs
-        if self.loss in ("bce", "hinge") and outputs != 1:
+        classes = 2 if self.loss in ("bce", "hinge") else self.outputs
+        if self.loss in ("bce", "hinge") and self.outputs != 1:
             raise ValueError(
-                f"the loss {self.loss!r} needs a model with one output, and this one has {outputs}: use 'ce'"
+                f"the loss {self.loss!r} needs a model with one output, and this one has {self.outputs}: use 'ce'"
             )
         if bool((y < 0).any()) or bool((y >= classes).any()) or bool((y != y.long()).any()):
             raise ValueError(f"labels must be whole numbers from 0 to {classes - 1}")
         return y.long() if self.loss == "ce" else y.to(self.x.dtype).reshape(-1, 1)
 
-    def steps(
-        self, model: nn.Module, batches: Sequence[Tensor], batch: Callable, symbols: Symbols | None
-    ) -> Iterator[Tensor]:
+    def on_observed(self, model: nn.Module, batches: Sequence[Tensor]) -> Iterator[Tensor]:
         """Ordinary training; yields the loss of every step after the step was made."""
-        parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
-        optimizer = self.optimizer(parameters, **self.options)
+
+        def gradients(index: Tensor, number: int) -> Tensor:
+            return self._backward(model, Lifted(self.observed[index], self.y[index], None), number, None)
+
+        return self._steps(model, batches, gradients, None)
+
+    def on_sets(
+        self, model: nn.Module, batches: Sequence[Tensor], symbols: Symbols | None, memory: float
+    ) -> Iterator[Tensor]:
+        """The same training on sets, a batch in as many pieces as the memory needs."""
+        size = chunk_size(self.model, self.x, symbols, batches[0], memory)
+
+        def lifted(index: Tensor) -> Lifted:
+            return self.threat.lift(symbols, self.x[index], self.targets[index], index)
+
+        def gradients(index: Tensor, number: int) -> Tensor:
+            if len(index) <= size:
+                return self._backward(model, lifted(index), number, None)
+            pieces = index.split(size)
+            return accumulated(model, pieces, lambda piece: self._backward(model, lifted(piece), number, len(index)))
+
+        return self._steps(model, batches, gradients, symbols)
+
+    def _steps(
+        self, model: nn.Module, batches: Sequence[Tensor], gradients: Callable, symbols: Symbols | None
+    ) -> Iterator[Tensor]:
+        optimizer = self.optimizer([p for p in model.parameters() if p.requires_grad], **self.options)
         schedule = self.schedule(optimizer) if self.schedule else None
         if symbols is not None:
             symbols.attach(optimizer)
-        loss = LOSSES[self.loss]
-        devices = [self.x.device] if self.x.is_cuda else []
         for number, index in enumerate(batches):
-            inputs, targets = batch(index)
-            with torch.random.fork_rng(devices=devices):
-                torch.manual_seed(1_000_003 * self.seed + number)  # the masks of dropout are part of the recipe
-                value = loss(model(inputs), targets)
             optimizer.zero_grad()
-            value.backward()
+            value = gradients(index, number)
             optimizer.step()
             if schedule is not None:
                 schedule.step()
             yield value
+
+    def _backward(self, model: nn.Module, batch: Lifted, number: int, of: int | None) -> Tensor:
+        """The loss of a batch, or of a piece of a batch ``of`` so many samples, after its backward pass."""
+        loss = LOSSES[self.loss]
+        with torch.random.fork_rng(devices=[self.x.device] if self.x.is_cuda else []):
+            torch.manual_seed(1_000_003 * self.seed + number)  # the masks of dropout are part of the recipe
+            outputs = model(batch.inputs)
+        if batch.weights is None and of is None:
+            value = loss(outputs, batch.targets)
+        else:  # a removed sample has weight 0 in its slot, and the mean still divides by all of them
+            losses = loss(outputs, batch.targets, reduction="none").reshape(len(outputs), -1).mean(1)
+            value = (losses if batch.weights is None else losses * batch.weights).sum() / (of or len(outputs))
+        value.backward()
+        return value.detach()
 
 
 def _recorded(option: Any) -> Any:
@@ -213,10 +259,17 @@ def _batches(samples: int, size: int | None, epochs: int, seed: int, device: tor
             yield from torch.randperm(samples, generator=generator).to(device).split(size)
 
 
-def _report(number: int, total: int, loss: Any, model: nn.Module, callbacks: Sequence[Callable[[Step], None]]) -> None:
+def _report(
+    number: int,
+    total: int,
+    loss: Any,
+    model: nn.Module,
+    nominal: nn.Module,
+    callbacks: Sequence[Callable[[Step], None]],
+) -> None:
     if not callbacks:
         return
     widths = [float((parameter.upper - parameter.lower).mean()) for parameter in model.parameters()]  # type: ignore[attr-defined]
-    step = Step(number, total, float(loss.center), sum(widths) / len(widths), model)
+    step = Step(number, total, float(loss.center), sum(widths) / len(widths), model, nominal)
     for callback in callbacks:
         callback(step)

@@ -34,7 +34,7 @@ class Case:
         if own:
             order = self.random.permutation(self.samples) // self.random.integers(1, 3)  # a sample may occur twice
             raw = np.tile(order[:, None], (1, OWN)).astype(np.float64)
-            self.own_rows = self.symbols.of_samples(order, raw)
+            self.own_rows = self.symbols.of_samples(order, raw, np.zeros(OWN, dtype=np.int64))
             numbers = self.own_rows.batch.distinct.numbers
             self.own_places = self.own_rows.batch.places.numpy()  # (samples, OWN)
             self.own_xi = self.random.integers(-4, 5, size=(draws, len(numbers))) / 4

@@ -15,7 +15,7 @@ the exact hull of the four corners, and ``x * x`` with one and the same object i
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
@@ -32,11 +32,14 @@ from ..bounded import (
     replaces,
     rule,
     same_kind,
+    sample_axis,
     symbols_of,
     value,
 )
+from ..clean import Clean, Excess, Samples, keeps_by_sample
 from ..rows import NO_ROWS, Rows
 from .linear import as_tensor, combination
+from .structural import selected
 
 Product = Callable[[Tensor, Tensor], Tensor]
 
@@ -47,7 +50,8 @@ def bilinear_form(a: Any, b: Any, f: Product, left: Product, right: Product, ter
     Own rows are rows like any other, because positions stay apart; ``axis`` is where the sample axis ends up.
     """
     generators, rows = _row_products(a, b, left, right)
-    return _with_radius(a, b, f, terms, generators, rows, axis)
+    center, radius = product_of_forms(a, b, f, terms)
+    return Form(center, generators, radius, rows, axis if rows.batch is not None else None)
 
 
 def _row_products(a: Any, b: Any, left: Product, right: Product) -> tuple[Tensor, Rows]:
@@ -68,8 +72,8 @@ def _row_products(a: Any, b: Any, left: Product, right: Product) -> tuple[Tensor
     return generators, rows
 
 
-def _with_radius(a: Any, b: Any, f: Product, terms: float, generators: Tensor, rows: Rows, axis: int | None) -> Form:
-    """Center and radius of the product, with rows that were computed before."""
+def product_of_forms(a: Any, b: Any, f: Product, terms: float) -> tuple[Tensor, Tensor]:
+    """Center and radius of the product."""
     dtype = a.dtype if isinstance(a, Bounded) else b.dtype
     charge, lost = rounding.gamma(terms, dtype), rounding.tiny(terms, dtype)
     if plain(a) or plain(b):
@@ -79,12 +83,12 @@ def _with_radius(a: Any, b: Any, f: Product, terms: float, generators: Tensor, r
             return f(y, x) if plain(a) else f(x, y)
 
         radius = product(rounding.up(form.radius + charge * form.modulus), y.abs())
-        return Form(product(form.center, y), generators, rounding.up(radius) + lost, rows, axis)
+        return product(form.center, y), rounding.up(radius) + lost
     first, second = a.form, b.form
     rounded = charge * second.modulus
     radius = f(first.center.abs(), rounding.up(second.radius + rounded)) + f(first.reach, rounded)
     radius = radius + f(a.deviation, b.deviation) + f(first.radius, second.center.abs())
-    return Form(f(first.center, second.center), generators, rounding.up(radius) + lost, rows, axis)
+    return f(first.center, second.center), rounding.up(radius) + lost
 
 
 def _ball_product(a: Any, b: Any, f: Product, terms: float) -> tuple[Tensor, Tensor]:
@@ -141,78 +145,200 @@ def contraction(
     rounding.require_full_precision(a if isinstance(a, Bounded) else b)
     if any(isinstance(x, Bounded) and x.affine for x in (a, b, bias)):
         if bias is not None:
-            product = contraction(name, a, b, f, left, right, terms, None, samples)
+            product = _affine_contraction(name, a, b, f, left, right, terms, samples, sharp=False)
             return combination(name, [(product, 1.0), (bias, 1.0)], terms=terms + 3)
-        bounds = rounding.around(*_ball_product(a, b, f, terms))
-        if not any(isinstance(x, Bounded) and x.affine for x in (a, b)):
-            return concretised(name, bounds, None, symbols_of(a, b))
-        if samples is matrix_samples and _summed_over_samples(a, b):
-            form = _sample_sum_form(a, b, f, left, right, terms)
-        else:
-            a, b, axis = samples(a, b)
-            form = bilinear_form(a, b, f, left, right, terms, axis)
-        return concretised(name, bounds, form, symbols_of(a, b))
+        return _affine_contraction(name, a, b, f, left, right, terms, samples)
+    if samples is matrix_samples and _clean_samples(a, b) is not None:
+        product = _affine_contraction(name, a, b, f, left, right, terms, samples)
+        return product if bias is None else combination(name, [(product, 1.0), (bias, 1.0)], terms=terms + 3)
     center, radius = _ball_product(a, b, f, terms + 2)
     if bias is not None:
         middle, spread = (value(bias), 0.0) if plain(bias) else _middle(bias)
         center = center + middle
         radius = torch.add(radius + spread, middle.abs() + spread, alpha=rounding.gamma(terms + 2, center.dtype))
-    return concretised(name, rounding.around(center, radius), None, symbols_of(a, b, bias))
+    clean = _clean_product(a, b, f, terms + 2, samples, None)
+    if clean is not None and bias is not None:
+        total = combination(name, [(Bounded(clean.bounds), 1.0), (bias, 1.0)], terms=terms + 3)
+        clean = Clean(total._bounds, None, clean.axis, clean.samples)
+    return concretised(name, rounding.around(center, radius), None, symbols_of(a, b, bias), clean=clean)
 
 
-def _axis_of(x: Any) -> int | None:
-    return x.form.axis if isinstance(x, Bounded) and x.affine else None
+def _affine_contraction(
+    name: str,
+    a: Any,
+    b: Any,
+    f: Product,
+    left: Product,
+    right: Product,
+    terms: float,
+    samples: Rule,
+    sharp: bool = True,
+) -> Bounded:
+    """Without a bias. With one, the sum is made sharp, not this."""
+    affine = any(isinstance(x, Bounded) and x.affine for x in (a, b))
+    excess = None
+    if samples is matrix_samples and _clean_samples(a, b) is not None:
+        excess = _worst_product(a, b, terms, affine)
+    bounds = excess.bounds() if excess is not None else rounding.around(*_ball_product(a, b, f, terms))
+    if not affine:
+        clean = _clean_product(a, b, f, terms, samples, None) if excess is None else None
+        return _with_excess(concretised(name, bounds, None, symbols_of(a, b), clean=clean), excess)
+    if samples is matrix_samples and _summed_over_samples(a, b):
+        form = _sample_sum_form(a, b, f, left, right, terms, excess)
+        return _with_excess(concretised(name, bounds, form, symbols_of(a, b), sharp=sharp), excess)
+    a, b, axis = samples(a, b)
+    form = bilinear_form(a, b, f, left, right, terms, axis)
+    clean = _clean_product(a, b, f, terms, samples, form)
+    return concretised(name, bounds, form, symbols_of(a, b), clean=clean, sharp=sharp)
+
+
+def _with_excess(total: Bounded, excess: Excess | None) -> Bounded:
+    total._excess = excess if keeps_by_sample() else None
+    return total
+
+
+def _clean_product(a: Any, b: Any, f: Product, terms: float, samples: Rule, form: Form | None) -> Clean | None:
+    """The same product of what the operands are where their own sample was left alone."""
+    known = [x._clean for x in (a, b) if isinstance(x, Bounded) and x._clean is not None]
+    if len(known) != 1:
+        return None
+    axis = samples(a, b)[2]
+    if axis is None:
+        return None
+    within_a, within_b = _untouched(a, b)
+    interval_a, interval_b = (
+        Bounded(x._bounds) if isinstance(x, Bounded) and not plain(x) else x for x in (within_a, within_b)
+    )
+    bounds = rounding.around(*_ball_product(interval_a, interval_b, f, terms))
+    radius = product_of_forms(within_a, within_b, f, terms)[1] if form is not None else None
+    return Clean(bounds, radius, axis, known[0].samples)
 
 
 def matrix_samples(a: Any, b: Any) -> tuple[Any, Any, int | None]:
     """Rows of a or columns of b may be samples, not both; sums over samples are handled apart."""
-    if _axis_of(a) == -2 and _axis_of(b) is None:
+    if sample_axis(a) == -2 and sample_axis(b) is None:
         return a, b, -2
-    if _axis_of(b) == -1 and _axis_of(a) is None:
+    if sample_axis(b) == -1 and sample_axis(a) is None:
         return a, b, -1
     return apart(a, b)
 
 
 def first_samples(a: Any, b: Any) -> tuple[Any, Any, int | None]:
     """The first axis of a may be the samples, as in a convolution."""
-    axis = _axis_of(a)
-    if axis is not None and axis == -a.dim() and _axis_of(b) is None:
+    axis = sample_axis(a)
+    if axis is not None and axis == -a.dim() and sample_axis(b) is None:
         return a, b, axis
     return apart(a, b)
 
 
 def _summed_over_samples(a: Any, b: Any) -> bool:
-    """Whether a matrix product contracts the sample axis of one operand or of both."""
-    batches = {x.form.rows.batch for x in (a, b) if _axis_of(x) is not None}
-    return len(batches) == 1 and _axis_of(a) in (-1, None) and _axis_of(b) in (-2, None)
+    """Whether a matrix product contracts the sample axis of one operand or of both, and they agree on the samples."""
+    marked = [x for x in (a, b) if sample_axis(x) is not None]
+    batches = {x.form.rows.batch for x in marked if x.affine and x.form.rows.batch is not None}
+    owners = {x._clean.samples for x in marked if x._clean is not None}
+    agree = bool(marked) and len(batches) <= 1 and len(owners) <= 1
+    return agree and sample_axis(a) in (-1, None) and sample_axis(b) in (-2, None)
 
 
-def _sample_sum_form(a: Any, b: Any, f: Product, left: Product, right: Product, terms: float) -> Form:
+def _clean_samples(a: Any, b: Any) -> Samples | None:
+    """The samples that a matrix product sums over, if it is known what the operands are where they were left alone."""
+    known = [x._clean for x in (a, b) if isinstance(x, Bounded) and x._clean is not None]
+    return known[0].samples if known and _summed_over_samples(a, b) else None
+
+
+def _outer(x: Tensor, y: Tensor) -> Tensor:
+    """The terms of a matrix product, summed index first."""
+    return x.transpose(-1, -2).unsqueeze(-1) * y.unsqueeze(-2)
+
+
+def _pieces(a: Any, b: Any) -> Iterator[Any]:
+    """The first factor in pieces of rows, so that the terms of the product fit into memory."""
+    size = max(1, PIECE // max(1, a.shape[1] * b.shape[1]))
+    for begin in range(0, a.shape[0], size):
+        yield _narrowed(a, begin, min(size, a.shape[0] - begin))
+
+
+def _narrowed(a: Any, begin: int, size: int) -> Any:
+    if not isinstance(a, Bounded):
+        return a[begin : begin + size]
+    return selected(a, lambda tensor, lead: tensor.narrow(lead, begin, size))
+
+
+def _untouched(*operands: Any) -> list[Any]:
+    return [x.untouched if isinstance(x, Bounded) else x for x in operands]
+
+
+PIECE = 2**24  # terms of a sum over samples held at once
+
+
+def _worst_product(a: Any, b: Any, terms: float, affine: bool) -> Excess:
+    """``sum_i a_mi b_ip`` where at most k samples i are touched: exact hulls, and radii, of every term."""
+    samples = _clean_samples(a, b)
+    assert samples is not None
+    parts = []
+    for piece in _pieces(a, b):
+        inner_a, inner_b = _untouched(piece, b)
+        touched, clean = _term_hulls(piece, b), _term_hulls(inner_a, inner_b)
+        moduli = touched.abs().amax(0).sum(0)
+        # every term was rounded once, here and in the plain run, then they were added up, in both
+        lost = rounding.tiny(terms, moduli.dtype)
+        charge = rounding.gamma(2 * terms + 4, moduli.dtype) * moduli + lost
+        interval = rounding.widened(clean.sum(1), charge)
+        beyond = torch.stack((clean[0] - touched[0], touched[1] - clean[1])).clamp_min(0.0)
+        radius = more = None
+        if affine:
+            before = product_of_forms(inner_a, inner_b, _outer, terms)[1]
+            more = rounding.up(product_of_forms(piece, b, _outer, terms)[1] - before).clamp_min(0.0)
+            radius = before.sum(0) * (1 + rounding.gamma(terms, before.dtype))
+        part = Excess(samples, interval, beyond, radius, more)
+        parts.append(part if keeps_by_sample() else _settled(part))
+    interval, beyond = torch.cat([part.interval for part in parts], 1), torch.cat([part.beyond for part in parts], 2)
+    radii = [part.radius for part in parts if part.radius is not None]
+    mores = [part.more for part in parts if part.more is not None]
+    return Excess(samples, interval, beyond, *((torch.cat(radii), torch.cat(mores, 1)) if affine else ()))
+
+
+def _settled(part: Excess) -> Excess:
+    """The k worst already added: nothing is left by sample."""
+    none = part.beyond[:, :0]
+    radius = part.total_radius() if part.radius is not None else None
+    return Excess(part.samples, part.bounds(), none, radius, part.more[:0] if part.more is not None else None)
+
+
+def _term_hulls(a: Any, b: Any) -> Tensor:
+    ends = [[value(x)] if plain(x) else list(x._bounds) for x in (a, b)]
+    corners = torch.stack([_outer(x, y) for x in ends[0] for y in ends[1]])
+    return torch.stack((corners.amin(0), corners.amax(0)))
+
+
+def _sample_sum_form(
+    a: Any, b: Any, f: Product, left: Product, right: Product, terms: float, excess: Excess | None
+) -> Form:
     """``sum_i a_mi b_ip`` over samples i: own row f at i becomes a row of its own, ``a^f_mi b_ip + a_mi b^f_ip``."""
-    sides = []
+    sides: list[tuple[Any, Tensor | None]] = []
+    batch = None
     for x in (a, b):
-        if _axis_of(x) is None:
+        if not isinstance(x, Bounded) or not x.affine or x.form.rows.batch is None:
             sides.append((x, None))
             continue
         rest, where, own = x.form.rows.split()
         kept = Form(x.form.center, x.form.generators[where.to(x.device)], x.form.radius, rest)
         sides.append((Bounded(x._bounds, kept, x._symbols), x.form.generators[own.to(x.device)]))
+        batch = x.form.rows.batch
     (rest_a, own_a), (rest_b, own_b) = sides
-    batch = (a if own_a is not None else b).form.rows.batch
     center_a, center_b = (x.form.center if isinstance(x, Bounded) else x for x in (a, b))
-    values = 0.0
-    if own_a is not None:
-        values = values + own_a.transpose(-1, -2).unsqueeze(-1) * center_b.unsqueeze(-2)
-    if own_b is not None:
-        values = values + center_a.transpose(-1, -2).unsqueeze(-1) * own_b.unsqueeze(-2)
-    written = batch.written_out(values)
+    generators, rows = center_a.new_zeros(0, a.shape[0], b.shape[1]), NO_ROWS
     if any(isinstance(x, Bounded) and x.affine for x in (rest_a, rest_b)):
         generators, rows = _row_products(rest_a, rest_b, left, right)
-    else:
-        generators, rows = written.new_zeros(0, *written.shape[1:]), NO_ROWS
-    union = rows.union(batch.distinct)
-    generators = union.place(generators, rows) + union.place(written, batch.distinct)
-    return _with_radius(a, b, f, terms, generators, union, None)
+    if batch is not None:
+        values = [_outer(own_a, center_b)] if own_a is not None else []
+        values += [_outer(center_a, own_b)] if own_b is not None else []
+        written = batch.written_out(values[0] if len(values) == 1 else values[0] + values[1])
+        union = rows.union(batch.distinct)
+        generators = union.place(generators, rows) + union.place(written, batch.distinct)
+        rows = union
+    center, radius = product_of_forms(a, b, f, terms)
+    return Form(center, generators, radius if excess is None else excess.total_radius(), rows)
 
 
 # --- matrix products ------------------------------------------------------------------------------------------------

@@ -22,10 +22,12 @@ from ..bounded import (
     plain,
     rule,
     same_kind,
+    samples_of,
     symbols_of,
 )
+from ..clean import Clean
 from ..errors import VoidBounds
-from .bilinear import Product, bilinear_form
+from .bilinear import Product, bilinear_form, product_of_forms
 from .constants import to_copy
 from .linear import as_tensor, broadcast, combination
 
@@ -72,7 +74,18 @@ def mul(a: Any, b: Any) -> Bounded:
     form = None
     if any(isinstance(x, Bounded) and x.affine for x in (a, b)):
         form = _elementwise_form(a, b)
-    return concretised("mul", bounds, form, symbols_of(a, b), nonnegative(a, b))
+    return concretised("mul", bounds, form, symbols_of(a, b), nonnegative(a, b), _clean(a, b, torch.mul, form))
+
+
+def _clean(a: Any, b: Any, f: Product, form: Form | None) -> Clean | None:
+    """The same product or quotient of what the operands are where their own sample was left alone."""
+    found = samples_of(torch.broadcast_shapes(*(x.shape for x in (a, b) if isinstance(x, Tensor))), a, b)
+    if found is None:
+        return None
+    a, b = (x.untouched if isinstance(x, Bounded) else x for x in (a, b))
+    radius = product_of_forms(a, b, f, 1)[1] if form is not None else None
+    samples, axis = found
+    return Clean(_rounded(_elementwise(a, b, f), a, b), radius, axis, samples)
 
 
 def _elementwise_form(a: Any, b: Any) -> Form:
@@ -93,15 +106,18 @@ def scaled(x: Bounded, factor: float) -> Bounded:
     rounding.require_normal(factor, x.dtype)
     raw = (x._bounds if factor >= 0 else x._bounds.flip(0)) * factor
     form = _elementwise_form(x, factor) if x.affine else None
-    return concretised("mul", rounding.outward_sum(raw, raw.abs(), 1), form, x._symbols, nonnegative(x, factor))
+    bounds, clean = rounding.outward_sum(raw, raw.abs(), 1), _clean(x, factor, torch.mul, form)
+    return concretised("mul", bounds, form, x._symbols, nonnegative(x, factor), clean, sharp=False)
 
 
 def quotient(x: Bounded, divisor: float) -> Bounded:
     """``x / divisor`` for a number other than zero."""
     rounding.require_normal(divisor, x.dtype)
     raw = (x._bounds if divisor > 0 else x._bounds.flip(0)) / divisor
-    form = _elementwise_form(x, _reciprocal_ball(divisor, x)) if x.affine else None
-    return concretised("div", rounding.outward_sum(raw, raw.abs(), 1), form, x._symbols, nonnegative(x, divisor))
+    reciprocal = _reciprocal_ball(divisor, x)
+    form = _elementwise_form(x, reciprocal) if x.affine else None
+    bounds, clean = rounding.outward_sum(raw, raw.abs(), 1), _clean(x, reciprocal, torch.mul, form)
+    return concretised("div", bounds, form, x._symbols, nonnegative(x, divisor), clean, sharp=False)
 
 
 def square(x: Bounded) -> Bounded:

@@ -11,6 +11,7 @@ A ReLU passes ``grad * step(z)`` with step 0, 1, or undecided: 1/2 +- 1/2 as an 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -28,9 +29,11 @@ from ..bounded import (
     point,
     rule,
     same_kind,
+    samples_of,
     symbols_of,
     value,
 )
+from ..clean import Clean
 from .constants import constant
 from .elementwise import hull, mul
 from .linear import broadcast, combination
@@ -213,25 +216,57 @@ def masked_fill(x: Any, mask: Any, fill: Any) -> Bounded:
 # --- gates in backward passes ---------------------------------------------------------------------------------------
 
 
-def gated(grad: Any, condition: Bounded) -> Bounded:
-    """``grad`` where the gate is open, 0 where it is shut, all between where undecided. Exact: nothing rounds."""
+def gated(grad: Any, condition: Bounded, x: Any = None, clean_condition: Bounded | None = None) -> Bounded:
+    """``grad`` where the gate is open, 0 where it is shut, all between where undecided. Exact: nothing rounds.
+
+    With c + d the gradient and g the gate, ``g (c + d) = f (c + d) + (g - f) (c + d)`` for a factor f (0, 1, or 1/2
+    where the gate is undecided), and |g - f| is the doubt. ``clean_condition`` is the gate where the own sample of x
+    was left alone; the factor is best for it or for touched samples, whichever adds up to less over the samples.
+    """
     grad = grad if isinstance(grad, Bounded) else point(grad)
+    clean_condition = condition if clean_condition is None else clean_condition
     shut_open = condition._bounds.to(grad.dtype)
-    bounds = grad._bounds.clamp_min(0.0).mul_(shut_open)
-    bounds = torch.addcmul(bounds, grad._bounds.clamp_max(0.0), shut_open.flip(0))
-    form = None
+    bounds = _gate_bounds(grad._bounds, shut_open)
+    found = samples_of(bounds.shape[1:], grad, x)
+    untouched = grad.untouched if found else grad
+    inner_gate = clean_condition._bounds.to(grad.dtype) if found else shut_open
+    form, radius = None, None
     if grad.affine:
-        factor, doubt = 0.5 * (shut_open[1] + shut_open[0]), 0.5 * (shut_open[1] - shut_open[0])
-        modulus = rounding.up(grad.deviation + grad.form.center.abs())
-        radius = rounding.up(factor * grad.form.radius + doubt * modulus) + rounding.tiny(1, grad.dtype)
-        rows, axis = grad.form.rows, grad.form.axis
-        form = Form(factor * grad.form.center, factor * grad.form.generators, radius, rows, axis)
-    return concretised("gate", bounds, form, symbols_of(grad, condition))
+
+        def radii(gate: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+            """The factor that is best for a gate, and the radii it leaves for touched and clean samples."""
+            factor, both = 0.5 * (gate[1] + gate[0]), []
+            for x, real in ((grad, shut_open), (untouched, inner_gate)):
+                doubt = torch.maximum(real[1] - factor, factor - real[0])
+                modulus = rounding.up(x.deviation + x.form.center.abs())
+                both.append(rounding.up(factor * x.form.radius + doubt * modulus) + rounding.tiny(1, grad.dtype))
+            return factor, torch.maximum(*both), both[1]
+
+        factor, total, radius = radii(inner_gate)
+        if found:
+            other = radii(shut_open)
+            first = found[0].better((total, radius), other[1:], found[1])
+            factor, total, radius = (
+                torch.where(first, a, b) for a, b in zip((factor, total, radius), other, strict=True)
+            )
+        center, generators = factor * grad.form.center, factor * grad.form.generators
+        form = Form(center.expand(bounds.shape[1:]), generators, total, grad.form.rows, grad.form.axis)
+    clean = None
+    if found:
+        samples, axis = found
+        clean = Clean(_gate_bounds(untouched._bounds, inner_gate), radius, axis, samples)
+    # decided gates keep or clear the bounds, and an undecided one takes the hull with 0: no form does better
+    return concretised("gate", bounds, form, symbols_of(grad, condition), clean=clean, sharp=False)
+
+
+def _gate_bounds(bounds: Tensor, shut_open: Tensor) -> Tensor:
+    product = bounds.clamp_min(0.0).mul(shut_open)
+    return torch.addcmul(product, bounds.clamp_max(0.0), shut_open.flip(0))
 
 
 @rule(aten.threshold_backward.default, example=lambda t: (t(3, 4), t(3, 4), 0))
 def threshold_backward(grad: Any, x: Any, threshold: float) -> Bounded:
-    return gated(grad, gt(x, threshold))
+    return _gated_by(grad, x, lambda z: gt(z, threshold))
 
 
 @rule(aten.leaky_relu_backward.default, example=lambda t: (t(3, 4), t(3, 4), 0.1, False))
@@ -244,4 +279,8 @@ def leaky_relu_backward(grad: Any, x: Any, slope: float, is_result: bool) -> Bou
 
 @rule(aten.hardtanh_backward.default, example=lambda t: (t(3, 4), t(3, 4), -0.7, 0.4))
 def hardtanh_backward(grad: Any, x: Any, low: float, high: float) -> Bounded:
-    return gated(grad, logical_and(gt(x, low), lt(x, high)))
+    return _gated_by(grad, x, lambda z: logical_and(gt(z, low), lt(z, high)))
+
+
+def _gated_by(grad: Any, x: Any, condition: Callable[[Any], Bounded]) -> Bounded:
+    return gated(grad, condition(x), x, condition(x.untouched) if isinstance(x, Bounded) else condition(x))

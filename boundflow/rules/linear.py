@@ -27,9 +27,12 @@ from ..bounded import (
     plain,
     rule,
     same_kind,
+    sample_axis,
+    samples_of,
     symbols_of,
     value,
 )
+from ..clean import Clean, Excess, Samples, keeps_by_sample
 from ..errors import MixedTensors, UnsupportedOperator
 from ..rows import NO_ROWS
 from .structural import axis, selected
@@ -43,32 +46,65 @@ def summed(
     f: Callable[[Tensor, int], Tensor],
     terms: float,
     axis: int | None = None,
-    over_samples: Callable[[Tensor], Tensor] | None = None,
+    over_samples: Callable[[Tensor, int], Tensor] | None = None,
 ) -> Bounded:
     """``f`` is linear with coefficients >= 0 and adds ``terms`` elements up: ``[f(l), f(u)]``, outward.
 
     ``axis`` says where f leaves the sample axis; ``over_samples`` is f without its sum over the sample axis, which it
-    puts first. Without either, own rows are written out before.
+    puts behind the leading axes. Without either, own rows are written out before.
     """
     x = as_set(x)
     if axis is None and over_samples is None:
         x = x.dense()
-    bounds = rounding.outward_sum(f(x._bounds, 1), f(x._bounds.abs(), 1), terms)
-    form = None
+    excess = None
+    if x._clean is not None and over_samples is not None:
+        excess = _worst_sum(x, over_samples, terms)
+        bounds = excess.bounds()
+    else:
+        bounds = rounding.outward_sum(f(x._bounds, 1), f(x._bounds.abs(), 1), terms)
+    form, clean = None, None
+    if x._clean is not None and axis is not None:
+        inner = rounding.outward_sum(f(x._clean.bounds, 1), f(x._clean.bounds.abs(), 1), terms)
+        clean = Clean(inner, None, axis, x._clean.samples)
     if x.affine:
-        radius = f(x.form.radius + rounding.gamma(terms, x.dtype) * x.form.modulus, 0)
-        radius = rounding.up(radius) + rounding.tiny(terms, x.dtype)
+
+        def radius(own: Tensor, g: Callable[[Tensor, int], Tensor]) -> Tensor:
+            total = g(own + rounding.gamma(terms, x.dtype) * x.form.modulus, 0)
+            return rounding.up(total) + rounding.tiny(terms, x.dtype)
+
+        error = radius(x.form.radius, f)
+        if x._clean is not None and x._clean.radius is not None:
+            if excess is not None and over_samples is not None:
+                more = over_samples(rounding.up(x.form.radius - x._clean.radius).clamp_min(0.0), 0)
+                more = more * (1 + rounding.gamma(terms, x.dtype))
+                excess.radius, excess.more = radius(x._clean.radius, f), more
+                error = excess.total_radius()
+            elif clean is not None:
+                clean = Clean(clean.bounds, radius(x._clean.radius, f), clean.axis, clean.samples)
         generators, rows = x.form.generators, x.form.rows
         if over_samples is not None and rows.batch is not None:
             rest, where, own = rows.split()
-            apart = rows.batch.written_out(over_samples(generators[own.to(x.device)]))
+            apart = rows.batch.written_out(over_samples(generators[own.to(x.device)], 1))
             kept = f(generators[where.to(x.device)], 1)
             rows, batch = rest.union(rows.batch.distinct), rows.batch
             generators = rows.place(kept, rest) + rows.place(apart, batch.distinct)
         else:
             generators = f(generators, 1)
-        form = Form(f(x.form.center, 0), generators, radius, rows, axis if rows.batch is not None else None)
-    return concretised(name, bounds, form, x._symbols, x._nonnegative)
+        form = Form(f(x.form.center, 0), generators, error, rows, axis if rows.batch is not None else None)
+    total = concretised(name, bounds, form, x._symbols, x._nonnegative, clean)
+    total._excess = excess if keeps_by_sample() else None
+    return total
+
+
+def _worst_sum(x: Bounded, over_samples: Callable[[Tensor, int], Tensor], terms: float) -> Excess:
+    """A sum over samples of which at most k are touched: the clean sum, and what touching each of them adds."""
+    assert x._clean is not None
+    touched, clean = over_samples(x._bounds, 1), over_samples(x._clean.bounds, 1)
+    moduli = over_samples(x._bounds.abs().amax(0), 0).sum(0)
+    # the moduli at their largest: the roundings of every member, and ours of the clean sum
+    interval = rounding.outward_sum(clean.sum(1), moduli, 2 * terms + 2)
+    beyond = torch.stack((clean[0] - touched[0], touched[1] - clean[1])).clamp_min(0.0)
+    return Excess(x._clean.samples, interval, beyond * (1 + rounding.gamma(terms, x.dtype)))
 
 
 def _axes(dims: Any, x: Tensor) -> list[int]:
@@ -109,21 +145,21 @@ def _reduction(x: Bounded, axes: list[int], keepdim: bool, reduce: Callable, div
     def f(tensor: Tensor, lead: int) -> Tensor:
         return reduce(tensor, [dim + lead for dim in axes], keepdim)
 
-    if not x.affine or x.form.rows.batch is None:
+    found = sample_axis(x)
+    if found is None:
         return f, {}
-    assert x.form.axis is not None
-    samples = x.form.axis + x.dim()
+    samples = found + x.dim()
     if samples not in axes:
         after = [dim for dim in range(samples, x.dim()) if keepdim or dim not in axes]
         return f, {"axis": -len(after)}
 
-    def over_samples(own: Tensor) -> Tensor:
-        rest = [dim + 1 for dim in axes if dim != samples]
-        total = own.sum(rest, True) if rest else own
-        total = total.movedim(samples + 1, 1) / divisor
+    def over_samples(tensor: Tensor, lead: int) -> Tensor:
+        rest = [dim + lead for dim in axes if dim != samples]
+        total = tensor.sum(rest, True) if rest else tensor
+        total = total.movedim(samples + lead, lead) / divisor
         kept = [1 if dim in axes else size for dim, size in enumerate(x.shape)]
         shape = kept if keepdim else [size for dim, size in enumerate(x.shape) if dim not in axes]
-        return total.reshape(*total.shape[:2], *shape)
+        return total.reshape(*total.shape[: lead + 1], *shape)
 
     return f, {"over_samples": over_samples}
 
@@ -177,11 +213,34 @@ def combination(
         # other terms than the summands are charged at their largest, not at the end point of the same bound
         loaded = ends if charged is None else [(_ends(x, 1.0, like, dims).abs().amax(0, True), a) for x, a in charged]
         bounds = rounding.outward_sum(bounds, _accumulated([(end.abs(), abs(a)) for end, a in loaded]), terms)
-    form = None
+    form, clean = None, None
     if any(x.affine for x in sets):
         form = _combined_form(summands, charged or summands, terms, sets, bounds.shape[1:], axis)
+    found = samples_of(bounds.shape[1:], *operands)
+    if found is not None:
+        clean = _combined_clean(summands, charged or summands, terms, bounds.shape[1:], form, found)
     never_negative = nonnegative(*operands) and all(a >= 0 for _, a in summands)
-    return concretised(name, bounds, form, symbols_of(*sets), never_negative)
+    return concretised(name, bounds, form, symbols_of(*sets), never_negative, clean)
+
+
+def _combined_clean(
+    summands: Sequence[tuple[Any, float]],
+    charged: Sequence[tuple[Any, float]],
+    terms: float,
+    shape: torch.Size,
+    form: Form | None,
+    found: tuple[Samples, int],
+) -> Clean:
+    """The same combination of what the operands are where their own sample was left alone."""
+    within = [(x.untouched if isinstance(x, Bounded) else x, a) for x, a in summands]
+    like = next(x for x, _ in within if isinstance(x, Bounded))._bounds
+    ends = [(_ends(x, a, like, len(shape)), a) for x, a in within]
+    loaded = [(_ends(x, 1.0, like, len(shape)).abs().amax(0, True), a) for x, a in charged]
+    moduli = _accumulated([(end.abs(), abs(a)) for end, a in loaded])
+    bounds = rounding.outward_sum(_accumulated(ends), moduli, terms).expand(2, *shape)
+    radius = _combined_radius(within, charged, terms, like, shape) if form is not None else None
+    samples, axis = found
+    return Clean(bounds, radius, axis, samples)
 
 
 def _rounds_once(summands: Sequence[tuple[Any, float]], dtype: torch.dtype) -> bool:
@@ -219,22 +278,34 @@ def _combined_form(
         rows = rows.union(x.form.rows)
     like, dims = sets[0]._bounds, len(shape)
     center = torch.zeros(shape, dtype=like.dtype, device=like.device)
-    radius = torch.full(shape, rounding.tiny(1, like.dtype), dtype=like.dtype, device=like.device)
     generators = center.new_zeros(len(rows), *shape)
     for x, a in summands:
         if plain(x):
             center = center + a * as_tensor(x, like)
         else:
             center = torch.add(center, x.form.center, alpha=a)
-            radius = torch.add(radius, x.form.radius, alpha=abs(a))
             if x.affine:
                 placed = broadcast(rows.place(x.form.generators, x.form.rows), dims)
                 generators.add_(placed, alpha=a)
+    return Form(center, generators, _combined_radius(summands, charged, terms, like, shape), rows, axis)
+
+
+def _combined_radius(
+    summands: Sequence[tuple[Any, float]],
+    charged: Sequence[tuple[Any, float]],
+    terms: float,
+    like: Tensor,
+    shape: torch.Size,
+) -> Tensor:
+    radius = torch.full(shape, rounding.tiny(1, like.dtype), dtype=like.dtype, device=like.device)
+    for x, a in summands:
+        if not plain(x):
+            radius = torch.add(radius, x.form.radius, alpha=abs(a))
     charge = rounding.gamma(terms + 2, like.dtype)
     for x, a in charged:
         moduli = as_tensor(x, like).abs() if plain(x) else x.form.modulus
         radius = torch.add(radius, moduli, alpha=abs(a) * charge)
-    return Form(center, generators, rounding.up(radius), rows, axis)
+    return rounding.up(radius)
 
 
 @rule(
@@ -280,10 +351,12 @@ def rsub(x: Any, y: Any, alpha: float = 1) -> Bounded:
 
 @rule(aten.neg.default, example=lambda t: (t(2, 3),))
 def neg(x: Bounded) -> Bounded:
-    form = x._form
+    form, clean = x._form, x._clean
     if form is not None:
         form = Form(-form.center, -form.generators, form.radius, form.rows, form.axis)
-    return Bounded(-x._bounds.flip(0), form, x._symbols, x._exact)
+    if clean is not None:
+        clean = Clean(-clean.bounds.flip(0), clean.radius, clean.axis, clean.samples)
+    return Bounded(-x._bounds.flip(0), form, x._symbols, x._exact, clean=clean)
 
 
 @rule(aten.lerp.Scalar, example=lambda t: (t(2, 3), t(2, 3), 0.1))

@@ -21,7 +21,9 @@ from ..bounded import (
     aten,
     concretised,
     rule,
+    sample_axis,
 )
+from ..clean import Clean
 from ..errors import UnsupportedOperator
 from .elementwise import mul
 from .functions import EXP, SIGMOID
@@ -70,18 +72,32 @@ FLOOR_TERMS = 64
 
 def softmax_last(x: Bounded) -> Bounded:
     """Probabilities over the last axis."""
-    x = x if x.form.axis != -1 else x.dense()
-    bounds = softmax_bounds(x._bounds)
-    form = _softmax_form(x, bounds) if x.affine else None
-    return concretised("softmax", bounds, form, x._symbols)
+    x = x if sample_axis(x) != -1 else x.dense()
+    bounds, clean, form = softmax_bounds(x._bounds), x._clean, None
+    if clean is not None:
+        clean = Clean(softmax_bounds(clean.bounds), None, clean.axis, clean.samples)
+    if x.affine and x.shape[-1] == 2:
+        charge = (_logit_error(x._bounds) + rounding.gamma(3, x.dtype)) * bounds[1] + rounding.tiny(
+            FLOOR_TERMS, x.dtype
+        )
+        first = apply(SIGMOID, sub(x, selected(x, lambda tensor, lead: tensor.flip(-1))))
+        form = first.form
+        form = Form(form.center, form.generators, rounding.up(form.radius + charge), form.rows, form.axis)
+        if clean is not None and first._clean is not None and first._clean.radius is not None:
+            clean = Clean(clean.bounds, rounding.up(first._clean.radius + charge), clean.axis, clean.samples)
+        elif clean is not None:
+            clean = Clean(clean.bounds, form.radius, clean.axis, clean.samples)
+    elif x.affine:
+        form = _softmax_form(x, bounds)
+        if clean is not None:
+            radius = _softmax_form(x.untouched, clean.bounds).radius
+            clean = Clean(clean.bounds, radius, clean.axis, clean.samples)
+    return concretised("softmax", bounds, form, x._symbols, clean=clean)
 
 
 def _softmax_form(x: Bounded, bounds: Tensor) -> Form:
     classes = x.shape[-1]
     charge = (_logit_error(x._bounds) + rounding.gamma(3, x.dtype)) * bounds[1] + rounding.tiny(FLOOR_TERMS, x.dtype)
-    if classes == 2:
-        form = apply(SIGMOID, sub(x, selected(x, lambda tensor, lead: tensor.flip(-1)))).form
-        return Form(form.center, form.generators, rounding.up(form.radius + charge), form.rows, form.axis)
     f, eye = x.form, torch.eye(classes, dtype=x.dtype, device=x.device)
     p = torch.softmax(f.center, -1)
     jacobian = p.unsqueeze(-1) * (eye - p.unsqueeze(-2))

@@ -26,6 +26,7 @@ from ..bounded import (
     same_kind,
     symbols_of,
 )
+from ..clean import Clean
 from ..errors import Undecided, UnsupportedOperator
 from ..rows import NO_ROWS
 
@@ -39,22 +40,22 @@ def map_form(form: Form | None, f: Callable[[Tensor, int], Tensor]) -> Form | No
         return ball_form(center, radius)
     axis = None
     if form.rows.batch is not None:
-        axis = _moved_axis(form, f)
+        assert form.axis is not None
+        axis = _moved_axis(form.center, form.axis, f)
         if axis is None:
             form = form.dense
     return Form(center, f(form.generators, 1), radius, form.rows, axis)
 
 
-def _moved_axis(form: Form, f: Callable[[Tensor, int], Tensor]) -> int | None:
+def _moved_axis(tensor: Tensor, axis: int, f: Callable[[Tensor, int], Tensor]) -> int | None:
     """Where a structural function puts the sample axis, if it keeps the samples in order: ask it about positions."""
-    assert form.rows.batch is not None and form.axis is not None
-    size, device = len(form.rows.batch), form.center.device
+    size, device = tensor.shape[axis], tensor.device
     if size < 2:
         return None
     positions = torch.arange(1, size + 1, device=device)  # counted from one: a zero is something else put there
-    shape = [1] * form.center.dim()
-    shape[form.axis] = size
-    moved = f(positions.view(shape).expand(form.center.shape), 0)
+    shape = [1] * tensor.dim()
+    shape[axis] = size
+    moved = f(positions.view(shape).expand(tensor.shape), 0)
     positions = positions.to(moved.device)
     for axis in range(-moved.dim(), 0):
         if moved.shape[axis] == size:
@@ -65,11 +66,25 @@ def _moved_axis(form: Form, f: Callable[[Tensor, int], Tensor]) -> int | None:
     return None
 
 
+def _map_clean(x: Bounded, form: Form | None, f: Callable[[Tensor, int], Tensor]) -> Clean | None:
+    clean = x._clean
+    if clean is None:
+        return None
+    kept = form is not None and x._form is not None and clean.axis == x._form.axis
+    axis = form.axis if kept and form is not None else _moved_axis(x._bounds[0], clean.axis, f)
+    if axis is None:
+        return None
+    return Clean(f(clean.bounds, 1), f(clean.radius, 0) if clean.radius is not None else None, axis, clean.samples)
+
+
 def selected(x: Any, f: Callable[[Tensor, int], Tensor]) -> Bounded:
     """A set whose elements are elements of ``x``, or zero."""
     x = as_set(x)
     form = map_form(x._form, f)
-    return Bounded(f(x._bounds, 1), form, x._symbols, x._exact, nonnegative=x._nonnegative)
+    clean = _map_clean(x, form, f)
+    made = Bounded(f(x._bounds, 1), form, x._symbols, x._exact, nonnegative=x._nonnegative, clean=clean)
+    made._excess = x._excess.mapped(f) if x._excess is not None else None
+    return made
 
 
 def structural(*operators: Any, example: Callable[..., tuple] | None) -> Callable[[Callable], Callable]:

@@ -32,6 +32,7 @@ from ..bounded import (
     concretised,
     rule,
 )
+from ..clean import Clean, Samples
 from ..errors import VoidBounds
 
 ROUNDINGS = 4  # PyTorch's elementary functions are within a few units in the last place of their terms
@@ -91,29 +92,75 @@ def range_of(function: Function, bounds: Tensor) -> Tensor:
 
 def relaxation(function: Function, bounds: Tensor, image: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """(lambda, mu, delta) with f(x) within delta of ``lambda x + mu`` on the interval."""
-    low, high = bounds.unbind(0)
     middle, half = rounding.middle(image)
+    zero = torch.zeros_like(middle)
     if function.derivative is None:
-        return torch.zeros_like(low), middle, half
-    f, derivative, dtype = function.f, function.derivative, bounds.dtype
-    width = high - low
-    narrow = width <= math.sqrt(rounding.unit(dtype)) * (1 + low.abs() + high.abs())
-    slope = torch.where(narrow, derivative(0.5 * low + 0.5 * high), (f(high) - f(low)) / width)
-    slope = torch.nan_to_num(slope, nan=0.0, posinf=0.0, neginf=0.0)
+        return zero, middle, half
+    slope = _slope(function, bounds)
+    least, most, moduli = _offsets(function, bounds, slope)
+    mu = 0.5 * (most + least)
+    delta = _off_the_line(function, least, most, mu, moduli, bounds, image)
+    better = delta < half  # False for NaN: then the slope is 0 and the exact range is used
+    return torch.where(better, slope, zero), torch.where(better, mu, middle), torch.where(better, delta, half)
 
+
+def error_of_line(function: Function, bounds: Tensor, image: Tensor, slope: Tensor, mu: Tensor) -> Tensor:
+    """How far f can be from a given line on another interval."""
+    # |f(x) - lambda x - mu| <= |f(x) - mu| + |lambda| |x|
+    crude = rounding.up(rounding.deviation(image, mu) + slope.abs() * bounds.abs().amax(0))
+    if function.derivative is None:
+        return crude
+    least, most, moduli = _offsets(function, bounds, slope)
+    fine = _off_the_line(function, least, most, mu, moduli, bounds, image)
+    return torch.fmin(fine, crude)  # the other one where one is NaN
+
+
+def shared_relaxation(
+    function: Function, touched: tuple[Tensor, Tensor], clean: tuple[Tensor, Tensor], samples: Samples, axis: int
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """(lambda, mu, delta, clean delta): one line for touched and clean samples, and its error for both.
+
+    The line that is best for the clean interval (most samples are left alone) or for the touched one, whichever makes
+    the errors add up to less over the samples.
+    """
+    lines = []
+    for bounds, image in (clean, touched):
+        slope, mu, _ = relaxation(function, bounds, image)
+        errors = [error_of_line(function, *interval, slope, mu) for interval in (touched, clean)]
+        lines.append((slope, mu, torch.maximum(*errors), errors[1]))
+    first = samples.better(lines[0][2:], lines[1][2:], axis)
+    slope, mu, delta, inner = (torch.where(first, a, b) for a, b in zip(*lines, strict=True))
+    return slope, mu, delta, inner
+
+
+def _slope(function: Function, bounds: Tensor) -> Tensor:
+    """The slope of the chord, or the derivative where the interval is too narrow for one."""
+    assert function.derivative is not None
+    low, high = bounds.unbind(0)
+    width = high - low
+    narrow = width <= math.sqrt(rounding.unit(bounds.dtype)) * (1 + low.abs() + high.abs())
+    tangent = function.derivative(0.5 * low + 0.5 * high)
+    slope = torch.where(narrow, tangent, (function.f(high) - function.f(low)) / width)
+    return torch.nan_to_num(slope, nan=0.0, posinf=0.0, neginf=0.0)
+
+
+def _offsets(function: Function, bounds: Tensor, slope: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """The least and the largest ``f(x) - slope x`` on the interval, and the moduli that were added."""
+    assert function.derivative is not None
+    f, derivative, dtype = function.f, function.derivative, bounds.dtype
+    low, high = bounds.unbind(0)
     edges = [low, *(low.clamp_min(cut).minimum(high) for cut in function.inflections), high]
     corners = torch.stack(edges)
     values = f(corners)
     offsets = values - slope * corners
     least, most = offsets.amin(0), offsets.amax(0)
-    unit = 8 * rounding.gamma(1, dtype)
     for piece, sign in enumerate(function.curvature):
         if sign == 0:
             continue
         a, b = edges[piece], edges[piece + 1]
         p = _critical_point(function, slope, piece, a, b)
         steep = derivative(p)
-        error = unit * (steep.abs() + slope.abs()) + rounding.tiny(1, dtype)
+        error = LINE * rounding.gamma(1, dtype) * (steep.abs() + slope.abs()) + rounding.tiny(1, dtype)
         tilt = sign * (steep - slope)
         missed = torch.maximum((tilt + error) * (p - a), (error - tilt) * (b - p)).clamp_min(0.0)
         offset = f(p) - slope * p
@@ -121,13 +168,19 @@ def relaxation(function: Function, bounds: Tensor, image: Tensor) -> tuple[Tenso
             least = torch.minimum(least, offset - missed)
         else:
             most = torch.maximum(most, offset + missed)
-    mu, delta = 0.5 * (most + least), 0.5 * (most - least)
-    reach = slope.abs() * corners.abs().amax(0) + values.abs().amax(0) + mu.abs()
-    delta = rounding.up(delta + unit * reach + allowance(function, bounds, image))
+    return least, most, slope.abs() * corners.abs().amax(0) + values.abs().amax(0)
 
-    better = delta < half  # False for NaN: then the slope is 0 and the exact range is used
-    zero = torch.zeros_like(slope)
-    return torch.where(better, slope, zero), torch.where(better, mu, middle), torch.where(better, delta, half)
+
+LINE = 8  # roundings in a value of f minus its line
+
+
+def _off_the_line(
+    function: Function, least: Tensor, most: Tensor, mu: Tensor, moduli: Tensor, bounds: Tensor, image: Tensor
+) -> Tensor:
+    """How far f can be from its line: the offsets from mu, rounding included."""
+    delta = torch.maximum(most - mu, mu - least)
+    moduli = moduli + mu.abs()
+    return rounding.up(delta + LINE * rounding.gamma(1, image.dtype) * moduli + allowance(function, bounds, image))
 
 
 def _critical_point(function: Function, slope: Tensor, piece: int, a: Tensor, b: Tensor) -> Tensor:
@@ -157,16 +210,30 @@ def apply(function: Function, x: Bounded) -> Bounded:
                 x.step,
             )
     image = range_of(function, x._bounds)
-    form = None
+    form, clean, inner = None, x._clean, None
+    if clean is not None:
+        inner = Clean(range_of(function, clean.bounds), None, clean.axis, clean.samples)
     if x.affine:
-        slope, mu, delta = relaxation(function, x._bounds, image)
+        if clean is not None and inner is not None:
+            states = (x._bounds, image), (clean.bounds, inner.bounds)
+            slope, mu, delta, clean_delta = shared_relaxation(function, *states, clean.samples, clean.axis)
+        else:
+            slope, mu, delta = relaxation(function, x._bounds, image)
+            clean_delta = delta
         form = x.form
         charge = rounding.gamma(2, x.dtype)
-        radius = slope.abs() * (form.radius + charge * form.modulus) + delta + charge * mu.abs()
-        radius = rounding.up(rounding.up(radius)) + rounding.tiny(2, x.dtype)
-        form = Form(slope * form.center + mu, slope * form.generators, radius, form.rows, form.axis)
+
+        def radius(own: Tensor, delta: Tensor) -> Tensor:
+            total = slope.abs() * (own + charge * x.form.modulus) + delta + charge * mu.abs()
+            return rounding.up(rounding.up(total)) + rounding.tiny(2, x.dtype)
+
+        if inner is not None and clean is not None and clean.radius is not None:
+            inner = Clean(inner.bounds, radius(clean.radius, clean_delta), clean.axis, clean.samples)
+        center, generators = slope * form.center + mu, slope * form.generators
+        form = Form(center, generators, radius(form.radius, delta), form.rows, form.axis)
     never_negative = function.smallest >= 0 or (function.keeps_sign and x._nonnegative)
-    return concretised(function.name, image, form, x._symbols, never_negative)
+    # the image of tight bounds is tight: an affine form that holds it cannot do better
+    return concretised(function.name, image, form, x._symbols, never_negative, inner, sharp=False)
 
 
 def function_rule(operator: Any, function: Function, low: float = -3.0, high: float = 3.0) -> None:

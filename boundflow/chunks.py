@@ -1,0 +1,122 @@
+"""A batch in pieces, so that its sets fit into memory.
+
+The gradient of a batch is the sum of the gradients of its pieces, and a sum of sets holds every sum of members. Two
+things do not simply add up:
+
+- at most k samples are touched in all pieces together, so what touched samples add (`clean.py`) is kept by sample until
+  the last piece, and the k largest are taken then;
+- plain PyTorch sums over the whole batch, so every rounding is charged for as many terms as the batch has.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Sequence
+
+import torch
+from torch import Tensor, nn
+
+from . import rounding
+from .bounded import Bounded, Form, concretised
+from .clean import Excess, by_sample
+from .rules.linear import combination
+from .symbols import Symbols
+from .threats import Threat
+
+COPIES = 6  # sets of one activation that are alive at a time, in rules and for the backward pass
+
+
+def rows_fit(
+    model: nn.Module, threat: Threat, x: Tensor, targets: Tensor, batches: Sequence[Tensor], memory: float
+) -> bool:
+    """Whether one row for each symbol of each visited sample, over all trained scalars, stays within the memory."""
+    lifted = threat.lift(Symbols(threat), x[:1], targets[:1], [0])
+    rows = max((len(part.form.rows) for part in lifted if isinstance(part, Bounded)), default=0)
+    visited = len(torch.cat(list(batches)).unique())
+    return rows * visited * _trained(model) * x.element_size() <= memory
+
+
+def chunk_size(model: nn.Module, x: Tensor, symbols: Symbols | None, batch: Tensor, memory: float) -> int:
+    """How many samples of a batch are held at a time."""
+    if symbols is None:
+        return len(batch)
+    elements = _activations(model, x[batch[:1]])
+    size = int(memory / max(1, COPIES * elements * _trained(model) * x.element_size()))
+    if size >= len(batch) or not _apart(model, x[batch[:64]]):
+        return len(batch)
+    return max(2, size)
+
+
+def _trained(model: nn.Module) -> int:
+    return sum(parameter.numel() for parameter in model.parameters() if parameter.requires_grad)
+
+
+def _activations(model: nn.Module, x: Tensor) -> int:
+    """The numbers that the layers of a model put out for one sample."""
+    counted = 0
+
+    def count(module: nn.Module, args: object, output: object) -> None:
+        nonlocal counted
+        counted += output.numel() if isinstance(output, Tensor) else 0
+
+    watched = copy.deepcopy(model).eval()
+    for module in watched.modules():
+        if not list(module.children()):
+            module.register_forward_hook(count)
+    with torch.no_grad():
+        watched(torch.nan_to_num(x))
+    return max(1, counted)
+
+
+def _apart(model: nn.Module, x: Tensor) -> bool:
+    """Whether a model treats samples one by one: not with batch statistics, and not with masks drawn for a batch."""
+    x, half, outputs = torch.nan_to_num(x), len(x) // 2, []
+    for pieces in ((x,), (x[:half], x[half:])):
+        tried = copy.deepcopy(model)
+        with torch.no_grad(), torch.random.fork_rng(devices=[x.device] if x.is_cuda else []):
+            torch.manual_seed(0)
+            outputs.append(torch.cat([tried(piece) for piece in pieces]))
+    close = 1e3 * rounding.unit(x.dtype)
+    return torch.allclose(outputs[0], outputs[1], rtol=close, atol=close)
+
+
+def accumulated(model: nn.Module, pieces: Sequence[Tensor], backward: Callable[[Tensor], Tensor]) -> Tensor:
+    """Run the backward pass of every piece and leave the gradients of the whole batch; gives the loss of all."""
+    parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    totals: list[Bounded | None] = [None] * len(parameters)
+    value: Tensor | None = None
+    with rounding.longer(len(pieces)), by_sample(len(pieces)), torch.no_grad():
+        for piece in pieces:
+            with torch.enable_grad():
+                part = backward(piece)
+            value = part if value is None else value + part
+            for number, parameter in enumerate(parameters):
+                gradient, parameter.grad = parameter.grad, None
+                totals[number] = _sum(totals[number], gradient)
+    for parameter, total in zip(parameters, totals, strict=True):
+        if total is not None:
+            total._excess = None
+            parameter.grad = total
+    assert value is not None
+    return value
+
+
+def _sum(total: Bounded | None, gradient: Tensor | None) -> Bounded | None:
+    """Gradients of two pieces added up, with the k worst samples of both together."""
+    if gradient is None or total is None:
+        return total if gradient is None else gradient  # type: ignore[return-value]
+    assert isinstance(gradient, Bounded)
+    both = combination("chunks", [(total, 1.0), (gradient, 1.0)])
+    first, second = total._excess, gradient._excess
+    if first is None or second is None:
+        return both
+    charge = rounding.gamma(2, both.dtype) * (total.form.modulus + gradient.form.modulus)
+    excess = Excess.joined((first, second), charge)
+    form = None
+    if both.affine and excess.radius is not None:
+        form = Form(both.form.center, both.form.generators, excess.total_radius(), both.form.rows)
+    elif both.affine:
+        form = both.form
+    both = concretised("chunks", excess.bounds(), form, both.symbols)
+    both._excess = excess
+    return both
