@@ -1,7 +1,8 @@
 """Certificate: what certified training proved, and answers to "could anyone have changed this prediction?".
 
 It holds the set of all models that training could have given, and speaks of the training algorithm with all its
-choices fixed, the number of steps included. An input has its own perturbation: every feature moved by at most epsilon.
+choices fixed, the number of steps included. An input has its own perturbation: every feature moved by at most epsilon,
+or any other threat to inputs. Its symbols run through the network beside those of the parameters.
 
 The *lead* of class c on x is ``min over c' != c of z_c(x) - z_c'(x)``, bounded on logit differences because the logits
 of one model rise and fall together. A prediction is certified if some class has a positive lower bound on its lead:
@@ -17,6 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -26,11 +28,13 @@ from .bounded import Bounded, Form
 from .errors import BoundFlowError, VoidBounds
 from .lift import lift
 from .rows import Rows
+from .support import Kind, Part
 from .symbols import Symbols
-from .threats import Linf
+from .threats import Linf, Threat
 
 FORMAT = 1
-REGRESSION = "mse"
+REGRESSION = "mse"  # the loss of regression
+SYMBOLS = ("symbols.number", "symbols.owner", "symbols.part")  # of every row in a file
 
 
 @dataclass(frozen=True)
@@ -76,27 +80,58 @@ class Certificate:
         return self.record.get("void_at_step")
 
     def predict(
-        self, x: Tensor, epsilon: Any = 0.0, clip: tuple[float, float] | None = None, chunk: int = 256
+        self,
+        x: Any,
+        epsilon: Any = 0.0,
+        clip: tuple[float, float] | None = None,
+        *,
+        threat: Threat | None = None,
+        chunk: int = 256,
     ) -> Prediction:
-        """Answers for inputs of which every feature may have moved by at most ``epsilon``."""
-        x = self._checked(x)
-        parts = [self._predict(part, epsilon, clip) for part in x.split(chunk)]
+        """Answers for inputs of which every feature may have moved by at most ``epsilon``.
+
+        ``threat`` is any other threat to inputs instead: a ball in another norm, a trigger, tolerances, missing values.
+        """
+        threat = self._threat(epsilon, clip, threat)
+        x = self._checked(x, threat)
+        parts = [self._predict(part, threat) for part in x.split(chunk)]
         return Prediction(*(torch.cat([getattr(part, name) for part in parts]) for name in Prediction.__annotations__))
 
-    def accuracy(self, x: Tensor, y: Tensor, epsilon: Any = 0.0, clip: tuple[float, float] | None = None) -> Accuracy:
+    def accuracy(
+        self,
+        x: Any,
+        y: Any,
+        epsilon: Any = 0.0,
+        clip: tuple[float, float] | None = None,
+        *,
+        threat: Threat | None = None,
+    ) -> Accuracy:
         """Nominal and certified accuracy on labelled inputs."""
-        if self.record.get("loss") == REGRESSION:
+        if self._regression:
             raise BoundFlowError("accuracy is for classes: use predict(...).lower and .upper for regression")
-        prediction = self.predict(x, epsilon, clip)
+        prediction = self.predict(x, epsilon, clip, threat=threat)
         y = torch.as_tensor(y).to(prediction.label.device).reshape(-1)
         if len(y) != len(prediction):
             raise ValueError(f"{len(prediction)} inputs and {len(y)} labels")
+        threat = self._threat(epsilon, clip, threat)
         with torch.no_grad():
-            right = _classes(self.nominal(self._checked(x))) == y
+            right = _classes(self.nominal(threat.observed(self._checked(x, threat)))) == y
         certified = prediction.certified & (prediction.label == y)
         return Accuracy(_share(right), _share(certified), _share(prediction.certified))
 
-    def _checked(self, x: Tensor) -> Tensor:
+    @property
+    def _regression(self) -> bool:
+        return self.record.get("task") == "regression"
+
+    @staticmethod
+    def _threat(epsilon: Any, clip: tuple[float, float] | None, threat: Threat | None) -> Threat:
+        if threat is None:
+            return Linf(epsilon, clip)
+        if clip is not None or bool((torch.as_tensor(epsilon) != 0).any()):
+            raise ValueError("give a radius or a threat for the test inputs, not both")
+        return threat
+
+    def _checked(self, x: Any, threat: Threat) -> Tensor:
         reference = next(self.nominal.parameters())
         x = torch.as_tensor(x).to(reference.device, reference.dtype)
         shape = tuple(self.record.get("input_shape", x.shape[1:]))
@@ -106,29 +141,36 @@ class Certificate:
             raise ValueError(f"inputs of shape {tuple(x.shape[1:])} do not fit a model for inputs of shape {shape}")
         if len(x) == 0:
             raise ValueError("there are no inputs to answer for")
-        if not bool(torch.isfinite(x).all()):
+        if not bool(torch.isfinite(threat.observed(x)).all()):
             raise ValueError("a test input is NaN or infinite")
         return x
 
-    def _predict(self, x: Tensor, epsilon: Any, clip: tuple[float, float] | None) -> Prediction:
+    def _predict(self, x: Tensor, threat: Threat) -> Prediction:
         with torch.no_grad():
-            plain = self.nominal(x)
+            plain = self.nominal(threat.observed(x))
             try:
-                logits = self.model(_inputs(x, epsilon, clip)) if self.model is not None else None
+                logits = self._logits(x, threat) if self.model is not None else None
             except VoidBounds:
                 logits = None
         if logits is None:
             unknown = torch.full_like(plain, torch.inf)
             none = torch.zeros(len(x), dtype=torch.bool, device=x.device)
-            label = plain if self.record.get("loss") == REGRESSION else _classes(plain)
+            label = plain if self._regression else _classes(plain)
             return Prediction(label, none, -unknown, unknown, torch.full_like(plain[:, 0], -torch.inf))
-        if self.record.get("loss") == REGRESSION:
+        if self._regression:
             every = torch.ones(len(x), dtype=torch.bool, device=x.device)
             return Prediction(plain, every, logits.lower, logits.upper, (logits.upper - logits.lower).amax(1))
         leads = _leads(logits)
         margin, label = leads.max(1)
         certified = margin > 0
         return Prediction(torch.where(certified, label, _classes(plain)), certified, logits.lower, logits.upper, margin)
+
+    def _logits(self, x: Tensor, threat: Threat) -> Bounded:
+        """The outputs of every model in the set on every allowed input; what the inputs share is tracked by rows."""
+        assert self.model is not None
+        spaces = [p.symbols for p in self.model.parameters() if isinstance(p, Bounded) and p.affine]
+        symbols = spaces[0] if spaces else Symbols(threat)
+        return self.model(threat.at_test_time(symbols, x))
 
     # --- files ----------------------------------------------------------------------------------------------------
 
@@ -138,17 +180,27 @@ class Certificate:
 
         record = {**self.record, "format": FORMAT, "architecture": describe(self.nominal)}
         tensors: dict[str, Tensor] = {f"nominal.{name}": value for name, value in self.nominal.state_dict().items()}
+        used: list[np.ndarray] = []
+        symbols: Symbols | None = None
         for name, parameter in self.model.named_parameters() if self.model is not None else ():
             assert isinstance(parameter, Bounded)
             tensors[f"bounds.{name}"] = parameter._checked()._bounds
             if parameter.affine:
-                assert parameter.symbols is not None
-                form = parameter.form
+                symbols, form = parameter.symbols, parameter.form
+                assert symbols is not None
                 flat = form.generators.reshape(len(form.rows), -1)
-                generators, rows, error = parameter.symbols.expand(flat, form.rows)
+                generators, rows, error = symbols.expand(flat, form.rows)
+                used.append(rows.numbers)
                 tensors |= {f"center.{name}": form.center, f"rows.{name}": torch.from_numpy(rows.numbers)}
                 tensors[f"generators.{name}"] = generators.reshape(len(rows), *parameter.shape)
                 tensors[f"radius.{name}"] = rounding.up(form.radius + error.reshape(parameter.shape))
+        if symbols is not None:
+            numbers = np.unique(np.concatenate(used))
+            known = symbols.owners_and_parts(numbers)
+            tensors |= dict(zip(SYMBOLS, map(torch.from_numpy, (numbers, *known)), strict=True))
+            table = symbols.table[: known[1].max(initial=-1) + 1]  # what test inputs brought later is not part of it
+            record["parts"] = [[part.kind.value, part.clause] for part in table]
+            record["budgets"] = symbols.budgets[: max((part.clause for part in table), default=-1) + 1]
         content = {name: value.detach().cpu().contiguous().clone() for name, value in sorted(tensors.items())}
         text = json.dumps(record, sort_keys=True, allow_nan=False)
         data = save(content, metadata={"boundflow": text})
@@ -184,16 +236,24 @@ def load(path: str | Path, model: nn.Module | None = None) -> Certificate:
         nominal.load_state_dict(state)
     except (RuntimeError, StopIteration) as error:
         raise BoundFlowError(f"{path} does not fit this model: {error}") from None
+    table = [Part(Kind(kind), clause) for kind, clause in record.pop("parts", [])]
+    budgets = record.pop("budgets", [])
     if record.get("void_at_step") is not None:
         return Certificate(None, nominal, record)
-    return Certificate(_bounded_copy(nominal, tensors, str(path)), nominal, record)
+    return Certificate(_bounded_copy(nominal, tensors, table, budgets, str(path)), nominal, record)
 
 
-def _bounded_copy(nominal: nn.Module, tensors: dict[str, Tensor], path: str) -> nn.Module:
+def _bounded_copy(
+    nominal: nn.Module, tensors: dict[str, Tensor], table: list[Part], budgets: list[int | None], path: str
+) -> nn.Module:
     symbols = Symbols()
     module = lift(copy.deepcopy(nominal), symbols)
-    numbers = [value for name, value in tensors.items() if name.startswith("rows.")]
-    symbols.fresh(1 + max((int(value.max()) for value in numbers if len(value)), default=-1))
+    if any(name.startswith("rows.") for name in tensors):
+        missing = [name for name in SYMBOLS if name not in tensors]
+        if missing:
+            raise BoundFlowError(f"{path} has no {missing[0]}, without which its rows mean nothing")
+        numbers, owners, parts = (tensors[name].numpy() for name in SYMBOLS)
+        symbols.restore(numbers, owners, parts, table, budgets)
     with torch.no_grad():
         for name, parameter in module.named_parameters():
             if f"bounds.{name}" not in tensors:
@@ -218,10 +278,6 @@ def fingerprint(*tensors: Tensor) -> str:
 def versions() -> dict[str, str]:
     """What computed a certificate."""
     return {"torch": str(torch.__version__), "rounding": rounding.mode()}
-
-
-def _inputs(x: Tensor, epsilon: Any, clip: tuple[float, float] | None) -> Bounded:
-    return Linf(epsilon, clip).box(x)
 
 
 def _leads(logits: Bounded) -> Tensor:

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 
 NOBODY = -1  # the owner of an error row or a derived symbol
 DERIVED = -2  # the part of a derived symbol
+GUESTS = 2**40  # owners from here on are test inputs
 CHUNK, CHUNK_CUDA = 2**18, 2**27  # numbers at a time when a support function looks through an expansion
 
 
@@ -57,18 +58,41 @@ class Symbols:
         self._count = 0
         self.table: list[Part] = []
         self.budgets: list[int | None] = []
+        self._declared: dict[str, int] = {}
         if threat is not None:
-            self._declare(threat)
+            self.declare(threat)
         self._first_row: dict[int, int] = {}
         self._raw: dict[int, bytes] = {}
         self._batches: dict[bytes, Batch] = {}
         self._own = -1  # the next number of an own row
         self._expansion: Expansion | None = None
 
-    def _declare(self, threat: Threat) -> None:
-        for clause in threat.clauses:
-            self.table += [Part(change.kind, len(self.budgets)) for change in clause.changes]
-            self.budgets.append(clause.budget)
+    def declare(self, threat: Threat) -> int:
+        """Take the parts of a threat into the table; gives the number of the first."""
+        name = repr(threat)
+        if name not in self._declared:
+            self._declared[name] = len(self.table)
+            for clause in threat.clauses:
+                self.table += [Part(change.kind, len(self.budgets)) for change in clause.changes]
+                self.budgets.append(clause.budget)
+        return self._declared[name]
+
+    def owners_and_parts(self, numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """To whom symbols belong and to which part of the threat: what a file must hold beside the rows."""
+        return self._owners[numbers], self._parts[numbers]
+
+    def restore(
+        self,
+        numbers: np.ndarray,
+        owners: np.ndarray,
+        parts: np.ndarray,
+        table: list[Part],
+        budgets: list[int | None],
+    ) -> None:
+        """Symbols of another space under the same numbers, as a file holds them."""
+        self._new(np.full(numbers.max(initial=-1) + 1, NOBODY), np.full(numbers.max(initial=-1) + 1, FREE))
+        self._owners[numbers], self._parts[numbers] = owners, parts
+        self.table, self.budgets = table, budgets
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Symbols:
         return self  # a copied tensor still speaks of the same attacker
@@ -114,9 +138,19 @@ class Symbols:
         key = first.tobytes()
         if key not in self._batches:
             self._batches = dict(list(self._batches.items())[-7:])  # the same batches come back in full-batch training
-            self._batches[key] = Batch(first[:, None] + np.arange(rows), self._own, samples, parts)
-            self._own -= rows
+            self._batches[key] = self._batch(first, samples, parts)
         return self._batches[key].own
+
+    def of_guests(self, count: int, parts: np.ndarray) -> Rows:
+        """Own rows of samples that come once and never again: test inputs."""
+        samples = GUESTS + self._count + np.arange(count)
+        numbers = self._new(np.repeat(samples, len(parts)), np.tile(parts, count))
+        return self._batch(numbers[:: len(parts)], samples, parts).own
+
+    def _batch(self, first: np.ndarray, samples: np.ndarray, parts: np.ndarray) -> Batch:
+        made = Batch(first[:, None] + np.arange(len(parts)), self._own, samples, parts)
+        self._own -= len(parts)
+        return made
 
     def owners(self, rows: Rows) -> np.ndarray:
         """The owning sample of each row, ``NOBODY`` for error rows."""

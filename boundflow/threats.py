@@ -102,14 +102,15 @@ class Threat(ABC):
             raise ValueError(f"index must hold one sample number per row: {samples.shape} for {len(x)} rows")
         return _Lifting(self, symbols, x, y, samples).lifted()
 
-    def box(self, x: Tensor) -> Bounded:
-        """Every input that the changes of the inputs allow, as an interval: for inputs whose symbols do not matter."""
+    def at_test_time(self, symbols: Symbols | None, x: Tensor) -> Tensor:
+        """Test inputs as they could have been left: with rows of their own, or as intervals without ``symbols``."""
         if self.budget is not None:
             raise ValueError("a budget counts training samples: a test input is touched or it is not")
-        if self.touches("targets") or self.touches("weights"):
+        if any(change.about != "inputs" for change in self.changes):
             raise ValueError("a test input has neither a label nor a weight that could change: give a threat to inputs")
-        made = self.lift(None, x, torch.zeros(len(x)), np.arange(len(x))).inputs
-        return made if isinstance(made, Bounded) else ball(made, 0.0)
+        if any(change.samples is not None for change in self.changes):
+            raise ValueError("a threat to some training samples says nothing about test inputs")
+        return _Lifting(self, symbols, x, torch.zeros(len(x)), np.arange(len(x)), guests=True).lifted().inputs
 
 
 class Both(Threat):
@@ -245,7 +246,10 @@ class _Moved(Change):
         self._in_range(x)
 
     def _in_range(self, x: Tensor) -> None:
-        if self.clip is not None and (bool((x < self.clip[0]).any()) or bool((x > self.clip[1]).any())):
+        if self.clip is None:
+            return
+        chosen = x[:, self._allowed(x)]
+        if bool((chosen < self.clip[0]).any()) or bool((chosen > self.clip[1]).any()):
             raise ValueError(f"the data leave the valid range [{self.clip[0]}, {self.clip[1]}] of the threat")
 
     def on_features(self, features: np.ndarray) -> Change:
@@ -272,7 +276,7 @@ class _Moved(Change):
         if self.clip is not None:
             self._in_range(values)
             least, most = (constant(end, values.dtype, values.device) for end in self.clip)
-            bounds = bounds.clamp(least.lower, most.upper)
+            bounds = torch.where(allowed, bounds.clamp(least.lower, most.upper), bounds)
             if not budgeted and self.kind is Kind.BOX and self.samples is None:
                 center = rounding.middle(bounds)[0]
         # the radius is rounded up, so a symbol at 1 is a little more than the amount: the symbol covers it
@@ -316,6 +320,11 @@ class Linf(_Moved):
 
     def moving(self, x: Tensor) -> Tensor:
         return (self.epsilon > 0).to(x.device).expand(x.shape[1:])
+
+
+def Trigger(features: Any, low: float = 0.0, high: float = 1.0) -> Change:
+    """A trigger: the chosen features (a patch of pixels, say) replaced by anything in the valid range."""
+    return Linf(high - low, clip=(low, high)).on(features=features)
 
 
 class L2(Linf):
@@ -567,8 +576,16 @@ class Removal(Change):
 class _Lifting:
     """One batch being lifted: every change's rows side by side, so that a sample's symbols are known together."""
 
-    def __init__(self, threat: Threat, symbols: Symbols | None, x: Tensor, y: Tensor, samples: np.ndarray):
-        self.threat, self.symbols, self.samples = threat, symbols, samples
+    def __init__(
+        self,
+        threat: Threat,
+        symbols: Symbols | None,
+        x: Tensor,
+        y: Tensor,
+        samples: np.ndarray,
+        guests: bool = False,
+    ):
+        self.threat, self.symbols, self.samples, self.guests = threat, symbols, samples, guests
         self.raw = x
         weights = torch.ones(len(x), dtype=x.dtype, device=x.device) if threat.touches("weights") else None
         self.values: dict[str, Any] = {
@@ -587,7 +604,7 @@ class _Lifting:
     def lifted(self) -> Lifted:
         found: list[tuple[Change, bool, Deviation]] = []
         parts: list[int] = []
-        number = 0
+        number = self.symbols.declare(self.threat) if self.symbols is not None else 0
         for clause in self.threat.clauses:
             for change in clause.changes:
                 values = self.values[change.about]
@@ -599,7 +616,9 @@ class _Lifting:
                 parts += [number] * len(made.generators)
                 number += 1
         rows = None
-        if self.symbols is not None and self.symbols.tracks and parts:
+        if self.symbols is not None and self.guests and parts:
+            rows = self.symbols.of_guests(len(self.samples), np.array(parts))
+        elif self.symbols is not None and self.symbols.tracks and parts:
             rows = self.symbols.of_samples(self.samples, self._fingerprints(), np.array(parts))
         inputs, targets, weights = (self._set(what, found, rows, len(parts)) for what in self.values)
         if any(isinstance(change, Labels) and change.epsilon is None for change, _, _ in found):
@@ -677,4 +696,5 @@ __all__ = [
     "Removal",
     "Threat",
     "Tolerance",
+    "Trigger",
 ]

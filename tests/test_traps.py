@@ -556,7 +556,7 @@ def test_numbers_outside_the_normal_range_are_refused() -> None:
         lambda: x * 1e-46,
         lambda: x / 1e39,
         lambda: bf.ball(torch.zeros(1), 1e-46),
-        lambda: bf.threats.Linf(1e-50).box(torch.zeros(1)),
+        lambda: bf.threats.Linf(1e-50).at_test_time(None, torch.zeros(1)),
     ):
         with pytest.raises(bf.UnsafePrecision):
             broken()

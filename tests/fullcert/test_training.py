@@ -129,8 +129,11 @@ def test_a_larger_threat_certifies_no_more() -> None:
 
 def test_leads_are_taken_on_differences() -> None:
     def answers(logits: bf.Bounded) -> bf.Prediction:
-        model = lambda inputs: logits  # noqa: E731
-        return bf.Certificate(model, nn.Linear(2, logits.shape[1])).predict(torch.zeros(len(logits), 2))
+        class Fixed(nn.Module):
+            def forward(self, inputs: torch.Tensor) -> bf.Bounded:
+                return logits
+
+        return bf.Certificate(Fixed(), nn.Linear(2, logits.shape[1])).predict(torch.zeros(len(logits), 2))
 
     one = answers(bf.ball(torch.tensor([[2.0], [0.0], [-2.0]]), 1.0))
     assert one.certified.tolist() == [True, False, True] and one.label[one.certified].tolist() == [1, 0]
