@@ -1,16 +1,22 @@
 """How much of a test set is certified, for fixed recipes and several seeds.
 
-Every feature of every training *and* test input may move by epsilon; rounding is on. Recipes (architecture, learning
-rate, number of steps) were chosen on validation sets and are the same for all seeds. Needs torch and numpy alone:
+Two-Moons and MNIST 1/7: every feature of every training *and* test input may move by epsilon. Half-moons: the recipe of
+Abstract Gradient Training, where the attacker moves the features of at most k training samples, or flips k labels.
+Rounding is on. Recipes (architecture, learning rate, number of steps) were chosen on validation sets and are the same
+for all seeds; the published half-moons recipe has one dataset and one seed. Needs torch and numpy alone:
 
     python benchmarks/certified_accuracy.py --case two-moons --epsilon 0.001 --seeds 0 1 2 --json out.json
+    python benchmarks/certified_accuracy.py --case half-moons --threat labels --k 5
+    BOUNDFLOW_DATA=folder-with-mnist python benchmarks/certified_accuracy.py --case mnist17
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,109 +26,218 @@ from torch import nn
 
 import boundflow as bf
 from fullcert.datasets import load
+from fullcert.mistakes import Mistake
 
 
 @dataclass(frozen=True)
 class Recipe:
-    """A network 2-hidden-1 and how it is trained, on all samples at once."""
+    """A network with one hidden layer and how it is trained."""
 
     hidden: int
     steps: int
     lr: float
     momentum: float = 0.0
+    batch_size: int | None = None  # None: all samples at once
     activation: type[nn.Module] = nn.Tanh
     first_scale: float = 1.0  # the first layer's initial values are multiplied by this
     head_scale: float = 1.0  # the last layer's
     frozen: bool = False  # the first layer keeps its initial values
     order: int = 20
+    outputs: int = 1
+    decay: float = 0.0  # the learning rate of step t is lr / (1 + decay t)
+    weight_seed: int | None = None  # of the initial weights; None: the seed of the run
 
 
-# case -> epsilon -> recipe; published certified accuracies (FullCert, GCPR 2024) beside them
-RECIPES = {
-    "two-moons": {
-        1e-4: Recipe(16, 40, 0.5, 0.9, first_scale=6),
-        1e-3: Recipe(16, 40, 0.5, 0.9, first_scale=6),
-        1e-2: Recipe(100, 50, 0.02, 0.9, first_scale=12, frozen=True, order=60),
-        1e-1: Recipe(20, 1, 1.0, first_scale=2, head_scale=0),
-    },
-    "two-moons-relu": {  # the network of the paper, 2-20-1
-        1e-4: Recipe(20, 64, 0.5, activation=nn.ReLU, head_scale=0.3, order=40),
-        1e-3: Recipe(20, 42, 0.5, activation=nn.ReLU, order=40),
-        1e-2: Recipe(20, 20, 0.5, activation=nn.ReLU, head_scale=0.3, order=40),
-        1e-1: Recipe(20, 2, 1.0, activation=nn.ReLU, head_scale=0.3),
-    },
+@dataclass(frozen=True)
+class Setting:
+    """One line of the table: what the attacker can do, the recipe against it, and what was published."""
+
+    threat: str
+    epsilon: float | None
+    k: int | None  # None: every sample
+    recipe: Recipe
+    published: float | None = None
+    at_test_time: bool = True  # test inputs move by epsilon too
+
+
+@dataclass(frozen=True)
+class Case:
+    """A dataset and the settings it is measured in."""
+
+    dataset: str
+    settings: tuple[Setting, ...]
+    one_seed: bool = False  # the recipe fixes data and initial weights
+
+
+def _linf(recipes: dict[float, Recipe], published: dict[float, float]) -> tuple[Setting, ...]:
+    return tuple(Setting("linf", eps, None, recipe, published.get(eps)) for eps, recipe in recipes.items())
+
+
+FULLCERT = {1e-4: 0.839, 1e-3: 0.822, 1e-2: 0.715, 1e-1: 0.367}  # GCPR 2024, Two-Moons
+AGT = Recipe(128, 4, 2.0, activation=nn.ReLU, outputs=2, decay=0.6, weight_seed=1234, order=6)
+HALF_MOONS = [
+    *[("linf", 0.01, 200, 0.762), ("linf", 0.2, 10, 0.26), ("linf", 0.01, 3000, 0.0)],
+    *[("labels", None, k, published) for k, published in ((1, 0.91), (3, 0.708), (5, 0.3), (7, 0.032), (20, None))],
+]
+CASES = {
+    "two-moons": Case(
+        "two-moons",
+        _linf(
+            {
+                1e-4: Recipe(16, 40, 0.5, 0.9, first_scale=6),
+                1e-3: Recipe(16, 40, 0.5, 0.9, first_scale=6),
+                1e-2: Recipe(100, 50, 0.02, 0.9, first_scale=12, frozen=True, order=60),
+                1e-1: Recipe(20, 1, 1.0, first_scale=2, head_scale=0),
+            },
+            FULLCERT,
+        ),
+    ),
+    "two-moons-relu": Case(  # the network of the paper, 2-20-1
+        "two-moons",
+        _linf(
+            {
+                1e-4: Recipe(20, 64, 0.5, activation=nn.ReLU, head_scale=0.3, order=40),
+                1e-3: Recipe(20, 42, 0.5, activation=nn.ReLU, order=40),
+                1e-2: Recipe(20, 20, 0.5, activation=nn.ReLU, head_scale=0.3, order=40),
+                1e-1: Recipe(20, 2, 1.0, activation=nn.ReLU, head_scale=0.3),
+            },
+            FULLCERT,
+        ),
+    ),
+    "mnist17": Case(
+        "mnist-1-7",
+        _linf(
+            {
+                1e-4: Recipe(10, 30, 0.4, batch_size=250, first_scale=0.25, order=3),
+                1e-3: Recipe(10, 8, 0.4, batch_size=1000, first_scale=0.1, order=3),
+                1e-2: Recipe(10, 1, 0.4, batch_size=1000, first_scale=0.03, order=3),
+            },
+            {1e-4: 0.6},
+        ),
+    ),
+    "half-moons": Case(
+        "half-moons",
+        tuple(
+            Setting(threat, epsilon, k, AGT, published, at_test_time=False)
+            for threat, epsilon, k, published in HALF_MOONS
+        ),
+        one_seed=True,
+    ),
 }
-PUBLISHED = {1e-4: 0.839, 1e-3: 0.822, 1e-2: 0.715, 1e-1: 0.367}
 
 
-def measure(case: str, epsilon: float, seed: int, device: str) -> dict[str, Any]:
-    """One seed: draw the data, train, certify the test set."""
-    recipe = RECIPES[case][epsilon]
-    data = load("two-moons", Path(), seed)
-    (x, y), (test_x, test_y) = (
-        (torch.tensor(split.inputs, device=device), torch.tensor(split.labels, device=device))
-        for split in (data.train, data.test)
-    )
-    torch.manual_seed(seed)
-    layers = nn.Linear(2, recipe.hidden), recipe.activation(), nn.Linear(recipe.hidden, 1)
-    model = nn.Sequential(*layers).double()
+def network(recipe: Recipe, features: int, seed: int) -> nn.Sequential:
+    """The network of a recipe with its initial weights."""
+    torch.manual_seed(seed if recipe.weight_seed is None else recipe.weight_seed)
+    model = nn.Sequential(
+        nn.Linear(features, recipe.hidden), recipe.activation(), nn.Linear(recipe.hidden, recipe.outputs)
+    ).double()
     with torch.no_grad():
         for layer, scale in ((model[0], recipe.first_scale), (model[2], recipe.head_scale)):
             for parameter in layer.parameters():
                 parameter.mul_(scale)
     model[0].requires_grad_(not recipe.frozen)
+    return model
+
+
+def threat_of(setting: Setting, samples: int) -> bf.threats.Threat:
+    """What the attacker of a setting can do."""
+    change = bf.threats.Labels() if setting.threat == "labels" else bf.threats.Linf(setting.epsilon)
+    return change if setting.k is None or setting.k >= samples else bf.threats.AtMost(setting.k, change)
+
+
+def measure(
+    name: str, setting: Setting, seed: int, device: str, split: str = "test", samples: int | None = None
+) -> dict[str, Any]:
+    """One seed: load or draw the data, train (on the first ``samples`` only, for a small cut), certify the test set."""
+    recipe = setting.recipe
+    data = load(CASES[name].dataset, Path(os.environ.get("BOUNDFLOW_DATA", ".")), seed)
+    (x, y), (test_x, test_y) = (
+        (torch.tensor(part.inputs, device=device), torch.tensor(part.labels, device=device))
+        for part in (data.train, getattr(data, split))
+    )
+    x, y = x[:samples], y[:samples]
     started = time.perf_counter()
     certificate = bf.certify(
-        model,
+        network(recipe, x.shape[1], seed),
         (x, y),
-        threat=bf.threats.Linf(epsilon),
-        loss="bce",
+        threat=threat_of(setting, len(x)),
+        loss="bce" if recipe.outputs == 1 else "ce",
         optimizer_options={"lr": recipe.lr, "momentum": recipe.momentum},
+        schedule=lambda optimizer: torch.optim.lr_scheduler.LambdaLR(optimizer, lambda t: 1 / (1 + recipe.decay * t)),
         epochs=recipe.steps,
+        steps=recipe.steps,
+        batch_size=recipe.batch_size,
+        seed=seed,
         order=recipe.order,
         device=device,
+        memory=2.0**35 if device.startswith("cuda") else 2.0**32,
     )
-    accuracy = certificate.accuracy(test_x, test_y, epsilon=epsilon)
+    accuracy = certificate.accuracy(test_x, test_y, epsilon=setting.epsilon if setting.at_test_time else 0.0)
     return {
-        "case": case,
-        "epsilon": epsilon,
-        "k": len(x),
-        "threat": "linf",
+        "case": name,
+        "epsilon": setting.epsilon,
+        "k": setting.k or len(x),
+        "threat": setting.threat,
         "seed": seed,
         "certified_accuracy": accuracy.certified,
         "nominal_accuracy": accuracy.nominal,
         "seconds": time.perf_counter() - started,
+        "published": setting.published,
     }
+
+
+def chosen(options: argparse.Namespace) -> Iterator[tuple[str, Setting, int]]:
+    """Every case, setting and seed that was asked for."""
+    for name in options.case or CASES:
+        case = CASES[name]
+        for setting in case.settings:
+            wanted = (options.threat, setting.threat), (options.epsilon, setting.epsilon), (options.k, setting.k)
+            if all(not asked or value in asked for asked, value in wanted):
+                yield from ((name, setting, seed) for seed in (options.seeds[:1] if case.one_seed else options.seeds))
 
 
 def show(results: list[dict[str, Any]]) -> None:
     """Means over seeds, beside what was published."""
-    heads = ("epsilon", 8), ("seeds", 5), ("nominal", 8), ("certified", 9), ("published", 9), ("seconds", 8)
-    print(f"{'case':16s} " + " ".join(f"{head:>{width}s}" for head, width in heads))
-    for case, epsilon in dict.fromkeys((result["case"], result["epsilon"]) for result in results):
-        group = [result for result in results if (result["case"], result["epsilon"]) == (case, epsilon)]
+    heads = ("epsilon", 8), ("k", 5), ("seeds", 5), ("nominal", 8), ("certified", 9), ("published", 9), ("seconds", 8)
+    print(f"{'case':16s} {'threat':6s} " + " ".join(f"{head:>{width}s}" for head, width in heads))
+    keys = ("case", "threat", "epsilon", "k")
+    for line in dict.fromkeys(tuple(result[key] for key in keys) for result in results):
+        group = [result for result in results if tuple(result[key] for key in keys) == line]
         nominal, certified, seconds = (
             sum(result[key] for result in group) / len(group)
             for key in ("nominal_accuracy", "certified_accuracy", "seconds")
         )
-        row = f"{case:16s} {epsilon:8g} {len(group):5d} {100 * nominal:8.1f} {100 * certified:9.1f}"
-        print(f"{row} {100 * PUBLISHED[epsilon]:9.1f} {seconds:8.1f}")
+        case, threat, epsilon, k = line
+        published = group[0]["published"]
+        print(
+            f"{case:16s} {threat:6s} {'-' if epsilon is None else f'{epsilon:g}':>8s} {k:5d} {len(group):5d} "
+            f"{100 * nominal:8.1f} {100 * certified:9.2f} "
+            f"{'-' if published is None else f'{100 * published:.1f}':>9s} {seconds:8.1f}"
+        )
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--case", choices=list(RECIPES), nargs="*", default=list(RECIPES))
-    parser.add_argument("--epsilon", type=float, nargs="*", default=list(PUBLISHED), choices=list(PUBLISHED))
+    parser.add_argument("--case", choices=list(CASES), nargs="*", help="default: all")
+    parser.add_argument("--threat", choices=["linf", "labels"], nargs="*", help="default: all of a case")
+    parser.add_argument("--epsilon", type=float, nargs="*", help="default: all of a case")
+    parser.add_argument("--k", type=int, nargs="*", help="default: all of a case")
     parser.add_argument("--seeds", type=int, nargs="*", default=[0, 1, 2])
+    parser.add_argument("--split", choices=["test", "validation"], default="test")
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
-    parser.add_argument("--json", help="write one object per case, epsilon and seed to this file")
+    parser.add_argument("--json", help="write one object per case, setting and seed to this file")
     options = parser.parse_args()
+    work = list(chosen(options))
+    if not work:
+        parser.error("no case has such a setting: see --help, or leave out --threat, --epsilon and --k")
     results = []
-    for case in options.case:
-        for epsilon in options.epsilon:
-            for seed in options.seeds:
-                results.append(measure(case, epsilon, seed, options.device))
-                print(json.dumps(results[-1]), flush=True)
+    for name, setting, seed in work:
+        try:
+            results.append(measure(name, setting, seed, options.device, options.split))
+        except Mistake as error:
+            parser.error(str(error))
+        print(json.dumps(results[-1]), flush=True)
     print()
     show(results)
     if options.json:

@@ -34,6 +34,7 @@ from .threats import Linf, Threat
 
 FORMAT = 1
 REGRESSION = "mse"  # the loss of regression
+INPUT_ROWS = 2**28  # bytes that rows of test inputs may take: a row a feature for small inputs, none for images
 SYMBOLS = ("symbols.number", "symbols.owner", "symbols.part")  # of every row in a file
 
 
@@ -166,8 +167,10 @@ class Certificate:
         return Prediction(torch.where(certified, label, _classes(plain)), certified, logits.lower, logits.upper, margin)
 
     def _logits(self, x: Tensor, threat: Threat) -> Bounded:
-        """The outputs of every model in the set on every allowed input; what the inputs share is tracked by rows."""
+        """The outputs of every model in the set on every allowed input; rows track what inputs share, where they fit."""
         assert self.model is not None
+        if x.numel() * x[0].numel() * x.element_size() > INPUT_ROWS:
+            return self.model(threat.at_test_time(None, x))
         spaces = [p.symbols for p in self.model.parameters() if isinstance(p, Bounded) and p.affine]
         symbols = spaces[0] if spaces else Symbols(threat)
         return self.model(threat.at_test_time(symbols, x))

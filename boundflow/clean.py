@@ -38,7 +38,9 @@ class Samples:
         self.places = torch.from_numpy(places)
 
     def worst(self, excess: Tensor, dim: int = 0) -> Tensor:
-        """The k largest excesses of samples along ``dim``, added up; rounded up."""
+        """The k largest excesses of samples along ``dim``, added up and rounded up; 0 where none are kept."""
+        if not excess.shape[dim]:
+            return excess.sum(dim)
         return self._largest(excess.clamp_min(0.0), self.budget, dim)
 
     def _largest(self, excess: Tensor, budget: int, dim: int) -> Tensor:

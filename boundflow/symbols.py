@@ -239,6 +239,8 @@ class Symbols:
         inputs, targets, weights = self.threat.lift(self, x, y, index)
         if weights is not None:
             raise MixedSymbols("samples can be removed: use symbols.threat.lift(symbols, x, y, index) and its weights")
+        if self.threat.touches("gradients"):
+            raise MixedSymbols("samples can be replaced: use certify(..., clip_gradients=C), which clips each gradient")
         return inputs, targets
 
     def attach(self, optimizer: torch.optim.Optimizer) -> None:

@@ -164,14 +164,38 @@ class Deviation:
     """What a change does to a batch of values: rows (R, B, *shape) around a center, and the interval."""
 
     center: Tensor
-    generators: Tensor
+    generators: Tensor | Diagonal
     bounds: Tensor
+
+
+class Diagonal:
+    """One row for each feature that can move: its radius at every position, and zero at all other features.
+
+    Written out only where rows are wanted: of images they would take more memory than there is.
+    """
+
+    def __init__(self, radius: Tensor, moving: Tensor):
+        self.radius, self.features = radius, moving.flatten().nonzero()[:, 0]
+
+    def __len__(self) -> int:
+        return len(self.features)
+
+    def written_out(self) -> Tensor:
+        flat = self.radius.reshape(len(self.radius), -1)
+        generators = flat.new_zeros(len(self), *flat.shape)
+        generators[torch.arange(len(self), device=flat.device), :, self.features] = flat[:, self.features].T
+        return generators.reshape(len(self), *self.radius.shape)
+
+    def masked(self, mask: Tensor) -> Diagonal:
+        kept = copy.copy(self)
+        kept.radius = torch.where(mask, self.radius, 0.0)
+        return kept
 
 
 class Change(Threat):
     """One thing that can differ about a sample."""
 
-    about = "inputs"  # or "targets", "weights"
+    about = "inputs"  # or "targets", "weights", "gradients"
     kind = Kind.BOX
     has_clean_state = True
     exclusive = False  # does not add up with other changes of the same thing
@@ -216,15 +240,6 @@ class Change(Threat):
         ``raw`` are the inputs as given, before stand-ins. Under a budget, or beside other changes, the center stays as
         observed.
         """
-
-
-def _rows(radius: Tensor, moving: Tensor) -> Tensor:
-    """One row for each feature that can move: its radius at every position, and zero at all other features."""
-    flat = radius.reshape(len(radius), -1)
-    where = moving.flatten().nonzero()[:, 0]
-    generators = flat.new_zeros(len(where), *flat.shape)
-    generators[torch.arange(len(where), device=flat.device), :, where] = flat[:, where].T
-    return generators.reshape(len(where), *radius.shape)
 
 
 class _Moved(Change):
@@ -282,7 +297,7 @@ class _Moved(Change):
         # the radius is rounded up, so a symbol at 1 is a little more than the amount: the symbol covers it
         radius = rounding.deviation(bounds, center)
         radius = torch.where(bounds[0] < bounds[1], radius, 0.0)
-        return Deviation(center, _rows(radius, allowed & self.moving(values)), bounds)
+        return Deviation(center, Diagonal(radius, allowed & self.moving(values)), bounds)
 
     def _options(self) -> str:
         clip = "" if self.clip is None else f", clip={self.clip}"
@@ -444,7 +459,7 @@ class Missing(Change):
         bounds = torch.where(missing, self._ends(values), values)
         radius = torch.where(missing, rounding.deviation(bounds, values), 0.0)
         wide = (self.ranges[..., 0] < self.ranges[..., 1]).to(values.device).expand(values.shape[1:])
-        return Deviation(values, _rows(radius, wide), bounds)
+        return Deviation(values, Diagonal(radius, wide), bounds)
 
 
 class _OneOf(Change):
@@ -546,7 +561,7 @@ class Labels(_OneOf):
             boxed = ball(values, float(self.epsilon))
             moving = torch.ones(values.shape[1:], dtype=torch.bool, device=values.device)
             radius = rounding.deviation(boxed._bounds, values)
-            return Deviation(values, _rows(radius.reshape(values.shape), moving), boxed._bounds)
+            return Deviation(values, Diagonal(radius.reshape(values.shape), moving), boxed._bounds)
         if values.dim() == 2 and values.shape[1] > 1:
             generators = self.alternatives(values, "targets")
         else:
@@ -571,6 +586,27 @@ class Removal(Change):
 
     def deviation(self, values: Tensor, raw: Tensor, budgeted: bool) -> Deviation:
         return Deviation(values, -values.unsqueeze(0), torch.stack((torch.zeros_like(values), values)))
+
+
+class Replacement(Change):
+    """A sample replaced by anything: other features, another label, or one that the attacker put in.
+
+    Its influence is bounded by per-sample clipping alone: `certify(..., clip_gradients=C)`.
+    """
+
+    about = "gradients"
+
+    def __repr__(self) -> str:
+        return f"Replacement(){self._restricted()}"
+
+    def fits(self, x: Tensor, y: Tensor) -> None:
+        pass
+
+    def deviation(self, values: Tensor, raw: Tensor, budgeted: bool) -> Deviation:
+        raise ValueError(
+            "a replaced sample is bounded by clipping its gradient, not by lifting a batch: use "
+            "certify(..., clip_gradients=C)"
+        )
 
 
 class _Lifting:
@@ -607,8 +643,10 @@ class _Lifting:
         number = self.symbols.declare(self.threat) if self.symbols is not None else 0
         for clause in self.threat.clauses:
             for change in clause.changes:
+                if isinstance(change, Replacement):  # nothing of the batch is lifted: see `clipping.py`
+                    number += 1
+                    continue
                 values = self.values[change.about]
-                assert values is not None
                 alone = sum(other.about == change.about for other in self.threat.changes) == 1
                 deviation = change.deviation(values, self.raw, budgeted=clause.budget is not None or not alone)
                 made = self._masked(change, values, deviation)
@@ -638,7 +676,9 @@ class _Lifting:
             return made
         mask = torch.from_numpy(touched).to(values.device).view(-1, *(1,) * (values.dim() - 1))
         bounds = torch.where(mask, made.bounds, values)
-        return Deviation(torch.where(mask, made.center, values), torch.where(mask, made.generators, 0.0), bounds)
+        rows = made.generators
+        kept = rows.masked(mask) if isinstance(rows, Diagonal) else torch.where(mask, rows, 0.0)
+        return Deviation(torch.where(mask, made.center, values), kept, bounds)
 
     def _set(self, what: str, found: list[tuple[Change, bool, Deviation]], rows: Any, count: int) -> Any:
         """The set of one of inputs, targets and weights."""
@@ -654,9 +694,11 @@ class _Lifting:
         if rows is not None:
             generators, begin = values.new_zeros(count, *values.shape), 0
             for change, _, made in found:
+                own = made.generators
                 if change.about == what:
-                    generators[begin : begin + len(made.generators)] = made.generators
-                begin += len(made.generators)
+                    written = own.written_out() if isinstance(own, Diagonal) else own
+                    generators[begin : begin + len(own)] = written
+                begin += len(own)
             radius = torch.zeros_like(values)
             if len(mine) > 1:  # the sum of several moves is rounded where the attacker's data are floats
                 radius = rounding.gamma(len(mine), values.dtype) * bounds.abs().amax(0)
@@ -694,6 +736,7 @@ __all__ = [
     "Missing",
     "Quantised",
     "Removal",
+    "Replacement",
     "Threat",
     "Tolerance",
     "Trigger",

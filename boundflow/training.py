@@ -23,6 +23,7 @@ from torch.nn import functional as F
 from .bounded import Bounded
 from .certificate import REGRESSION, Certificate, fingerprint, versions
 from .chunks import accumulated, chunk_size, rows_fit
+from .clipping import clipped_gradients
 from .errors import BoundFlowError, VoidBounds
 from .lift import lift
 from .losses import hinge
@@ -66,6 +67,7 @@ def certify(
     seed: int = 0,
     domain: str = "zonotope",
     order: int = 20,
+    clip_gradients: float | None = None,
     memory: float = MEMORY,
     device: Any = None,
     dtype: torch.dtype | None = None,
@@ -79,10 +81,18 @@ def certify(
     ``steps`` ends training after so many steps. If the bounds become void, training stops and the certificate says at
     which step; it then certifies nothing. (A threat whose very first sets are not finite raises.)
 
+    ``clip_gradients`` clips the gradient of every single sample to that norm before the mean is taken, in plain
+    training too: slower, and what bounds a sample that may be anything (`Replacement`).
+
     ``memory`` (bytes) decides how much of a batch is held at a time, and whether every sample gets rows of its own;
     where those do not fit, the certificate records what was not tracked.
     """
     run = _Run(model, data, threat, loss, optimizer, optimizer_options or {}, schedule, seed, device, dtype)
+    run.clip_gradients = clip_gradients
+    if clip_gradients is not None and not clip_gradients > 0:
+        raise ValueError(f"clip_gradients must be a positive norm, got {clip_gradients}")
+    if threat.touches("gradients") and clip_gradients is None:
+        raise ValueError("a replaced sample can have any gradient: bound it with clip_gradients=C")
     if domain not in DOMAINS:
         raise ValueError(f"domain must be one of {', '.join(DOMAINS)}, not {domain!r}")
     for name, number in (("epochs", epochs), ("batch_size", batch_size), ("steps", steps)):
@@ -98,6 +108,8 @@ def certify(
             untracked.append("rows of the samples did not fit into memory: what was done to them is an error each time")
     if threat.budget is not None and (symbols is None or not symbols.tracks):
         untracked.append(f"no rows, no run-wide budget: at most {threat.budget} samples in every batch")
+    elif threat.touches("gradients"):
+        untracked.append(f"replaced gradients have no rows: at most {threat.budget} samples in every batch")
     lift(certified, symbols)
     started, void_at_step = time.perf_counter(), None
     on_sets: Iterator[Tensor] | None = run.on_sets(certified, batches, symbols, memory)
@@ -119,6 +131,7 @@ def certify(
         "seed": seed,
         "domain": domain,
         "order": order if domain == "zonotope" else None,
+        "clip_gradients": clip_gradients,
         "steps": len(batches),
         "step_chosen": "the number of steps was fixed before training",
         "not_tracked": untracked,
@@ -166,6 +179,7 @@ class _Run:
             self.targets = F.one_hot(self.y, self.outputs).to(self.x.dtype)
         threat.check(self.x, self.targets)
         self.threat, self.observed = threat, threat.observed(self.x)
+        self.clip_gradients: float | None = None
 
     def _targets(self, y: Tensor) -> Tensor:
         if len(self.x) == 0:
@@ -188,8 +202,13 @@ class _Run:
     def on_observed(self, model: nn.Module, batches: Sequence[Tensor]) -> Iterator[Tensor]:
         """Ordinary training; yields the loss of every step after the step was made."""
 
-        def gradients(index: Tensor, number: int) -> Tensor:
+        def backward(index: Tensor, number: int) -> Tensor:
             return self._backward(model, Lifted(self.observed[index], self.y[index], None), number, None)
+
+        def gradients(index: Tensor, number: int) -> Tensor:
+            if self.clip_gradients is None:
+                return backward(index, number)
+            return clipped_gradients(model, index, lambda one: backward(one, number), self.clip_gradients, None)
 
         return self._steps(model, batches, gradients, None)
 
@@ -203,6 +222,14 @@ class _Run:
             return self.threat.lift(symbols, self.x[index], self.targets[index], index)
 
         def gradients(index: Tensor, number: int) -> Tensor:
+            if self.clip_gradients is not None:
+                return clipped_gradients(
+                    model,
+                    index,
+                    lambda one: self._backward(model, lifted(one), number, None),
+                    self.clip_gradients,
+                    self.threat,
+                )
             if len(index) <= size:
                 return self._backward(model, lifted(index), number, None)
             pieces = index.split(size)

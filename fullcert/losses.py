@@ -12,6 +12,7 @@ import boundflow as bf
 from boundflow.training import LOSSES
 from fullcert.mistakes import Mistake, check_known
 
+
 def outputs(loss: str, classes: int) -> int:
     """How many outputs the network needs, if the loss can tell that many classes apart."""
     check_known("loss", loss, LOSSES)

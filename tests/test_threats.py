@@ -26,7 +26,7 @@ def observed(task: str, dtype: torch.dtype) -> Data:
     """Two clouds in the plane with a category beside them; labels 0 to 2, or numbers."""
     random = np.random.default_rng(5)
     y = torch.arange(SAMPLES) % (3 if task == "ce" else 2)
-    plane = torch.from_numpy(random.normal(size=(SAMPLES, 2)) * 0.4) + torch.stack((y - 0.5, 0.5 - y), 1)
+    plane = torch.from_numpy(random.normal(size=(SAMPLES, 2)) * 0.3) + torch.stack((2 * y - 1, 1 - 2 * y), 1)
     hot = F.one_hot(torch.from_numpy(random.integers(0, 3, SAMPLES)), 3)
     x = torch.cat((plane, hot), 1).to(dtype)
     targets = y if task in ("bce", "ce", "hinge") else (plane[:, 0] * 0.5).to(dtype)
@@ -113,7 +113,7 @@ def with_holes(data: Data) -> Data:
 
 def on_grid(data: Data) -> Data:
     x = data.x.clone()
-    x[:, :2] = (torch.round(x[:, :2] / 0.125) * 0.125).clamp(-2, 2)
+    x[:, :2] = (torch.round(x[:, :2] / 0.125) * 0.125).clamp(-4, 4)
     return data._replace(x=x)
 
 
@@ -194,9 +194,9 @@ THREATS: dict[str, tuple[Any, Poison, str, Any]] = {
         None,
     ),
     "quantised": (
-        T.Quantised(0.05, 0.125, clip=(-2, 2)).on(features=[0, 1]),
+        T.Quantised(0.05, 0.125, clip=(-4, 4)).on(features=[0, 1]),
         lambda data, random: data._replace(
-            x=torch.cat((poisons.requantised(0.05, 0.125, (-2, 2))(data, random).x[:, :2], data.x[:, 2:]), 1)
+            x=torch.cat((poisons.requantised(0.05, 0.125, (-4, 4))(data, random).x[:, :2], data.x[:, 2:]), 1)
         ),
         "bce",
         on_grid,
@@ -258,3 +258,65 @@ def test_batches_in_pieces(name: str) -> None:
         wide, wider = first.upper - first.lower, second.upper - second.lower
         # a line is chosen for each unit by what it costs over the samples of a piece, so pieces differ a little
         assert float((wider / wide).mean()) < 1.1, "pieces cost tightness"
+
+
+# --- replaced samples -----------------------------------------------------------------------------------------------
+
+
+def clipped_run(model: nn.Module, task: str, data: Data, order: list[Tensor], norm: float, lr: float) -> list[Tensor]:
+    """Ordinary SGD where the gradient of every sample is clipped by PyTorch before the mean is taken."""
+    model = copy.deepcopy(model)
+    optimizer = torch.optim.SGD(model.parameters(), lr=lr)
+    for index in order:
+        total = [torch.zeros_like(parameter) for parameter in model.parameters()]
+        for i in index.tolist():
+            model.zero_grad()
+            LOSSES[task](model(data.x[i : i + 1]), data.y[i : i + 1], data.weights[i : i + 1]).sum().backward()
+            nn.utils.clip_grad_norm_(model.parameters(), norm)
+            for sum_, parameter in zip(total, model.parameters(), strict=True):
+                sum_ += parameter.grad
+        for sum_, parameter in zip(total, model.parameters(), strict=True):
+            parameter.grad = sum_ / len(index)
+        optimizer.step()
+    return [parameter.detach() for parameter in model.parameters()]
+
+
+@pytest.mark.parametrize("domain", ["zonotope", "interval"])
+@pytest.mark.parametrize("task", ["bce", "ce"])
+def test_replaced_samples_over_epochs(task: str, domain: str) -> None:
+    """A replaced sample has another gradient at every visit, and no two epochs see the same one."""
+    data = observed(task, torch.float64)
+    random = np.random.default_rng(2)
+    model = network(3 if task == "ce" else 1, torch.float64)
+    options = {"epochs": 2, "batch_size": 12, "optimizer_options": {"lr": 0.2}, "clip_gradients": 0.5, "model": model}
+    certificate = certified(T.AtMost(2, T.Replacement()), task, data, domain, **options)
+    assert certificate.model is not None and "in every batch" in certificate.record["not_tracked"][0]
+    for _ in range(12):
+        touched = poisons.chosen(SAMPLES, 2, random)
+        x, y = data.x.clone(), data.y.clone()
+        x[touched] = 100.0 * torch.from_numpy(random.normal(size=(len(touched), FEATURES)))
+        y[touched] = (y[touched] + 1) % (3 if task == "ce" else 2)
+        trained = clipped_run(model, task, Data(x, y, data.weights), batches(12, 2), 0.5, 0.2)
+        for parameter, value in zip(certificate.model.parameters(), trained, strict=True):
+            assert bool(parameter.contains(value).all())
+
+
+def test_clipping_without_replacement_follows_every_sample() -> None:
+    data = observed("bce", torch.float64)
+    model = network(1, torch.float64)
+    options = {"epochs": 2, "optimizer_options": {"lr": 0.2}, "clip_gradients": 0.3, "model": model}
+    certificate = certified(T.Linf(0.05), "bce", data, "zonotope", **options)
+    random = np.random.default_rng(4)
+    for _ in range(8):
+        poisoned = poisons.linf(0.05)(data, random)
+        trained = clipped_run(model, "bce", poisoned, batches(None, 2), 0.3, 0.2)
+        for parameter, value in zip(certificate.model.parameters(), trained, strict=True):
+            assert bool(parameter.contains(value).all())
+
+
+def test_replacement_needs_clipping() -> None:
+    data = observed("bce", torch.float64)
+    with pytest.raises(ValueError, match="clip_gradients"):
+        certified(T.AtMost(1, T.Replacement()), "bce", data, "zonotope")
+    with pytest.raises(bf.MixedSymbols, match="clip_gradients"):
+        bf.Symbols(T.AtMost(1, T.Replacement())).lift(data.x, data.y, torch.arange(SAMPLES))

@@ -1,0 +1,80 @@
+"""Per-sample clipping: what bounds the influence of a sample that may be anything.
+
+    gradient of a batch = 1/B sum_i clip(g_i),     clip(g) = g min(1, C / (|g| + 1e-6))     as PyTorch clips norms
+
+A replaced sample has any features and any label, so its gradient is only known to be clipped: every coordinate lies in
+[-C, C]. As an affine form, with F = c + G xi the form of the observed sample, |F| <= M there, and v the gradient of the
+replaced one, ``|v - F| <= C + M``: that is its radius where the sample is touched (`clean.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from . import rounding
+from .bounded import Bounded, Form
+from .clean import Clean, Samples
+from .threats import Replacement, Threat
+
+
+def clipped_gradients(
+    model: nn.Module, index: Tensor, backward: Callable[[Tensor], Tensor], norm: float, threat: Threat | None
+) -> Tensor:
+    """Leave the mean of the clipped gradients of the samples ``index`` in a model; gives the mean loss.
+
+    ``backward`` makes the backward pass of one sample. On sets, ``threat`` says which samples may be replaced.
+    """
+    parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    gathered: list[list[Tensor]] = [[] for _ in parameters]
+    losses = []
+    for one in index.split(1):
+        losses.append(backward(one))
+        nn.utils.clip_grad_norm_(parameters, norm)
+        for parameter, kept in zip(parameters, gathered, strict=True):
+            assert parameter.grad is not None, "every trained parameter must reach the loss of every sample"
+            kept.append(parameter.grad)
+            parameter.grad = None
+    scalars = sum(parameter.numel() for parameter in parameters)
+    with torch.no_grad():
+        for parameter, kept in zip(parameters, gathered, strict=True):
+            stacked: Tensor = torch.stack(kept)
+            if isinstance(stacked, Bounded):
+                largest = norm * (1 + rounding.gamma(scalars + 16, stacked.dtype))
+                stacked = _replaced(_within(stacked, largest), largest, threat, index.cpu().numpy())
+            parameter.grad = stacked.sum(0) / len(index)
+        return torch.stack(losses).sum() / len(index)
+
+
+def _within(gradients: Bounded, largest: float) -> Bounded:
+    """No coordinate of a clipped gradient exceeds the norm."""
+    return Bounded(gradients._bounds.clamp(-largest, largest), gradients._form, gradients._symbols)
+
+
+def _replaced(gradients: Bounded, largest: float, threat: Threat | None, samples: np.ndarray) -> Bounded:
+    """Gradients of which those of touched samples may be anything that is clipped."""
+    for clause in threat.clauses if threat is not None else ():
+        for change in clause.changes:
+            if isinstance(change, Replacement):
+                gradients = _one_clause(gradients, largest, clause.budget, change.touched(samples), samples)
+    return gradients
+
+
+def _one_clause(
+    gradients: Bounded, largest: float, budget: int | None, touched: np.ndarray, samples: np.ndarray
+) -> Bounded:
+    mask = torch.from_numpy(touched).to(gradients.device).view(-1, *(1,) * (gradients.dim() - 1))
+    bounds, form = gradients._bounds, gradients._form
+    anything = torch.full_like(bounds[0], largest)
+    wide = torch.stack((torch.minimum(bounds[0], -anything), torch.maximum(bounds[1], anything)))
+    wide = torch.where(mask, wide, bounds)
+    clean_radius = None
+    if form is not None:
+        clean_radius = form.radius
+        radius = rounding.up(largest + bounds.abs().amax(0) + 2 * form.radius)
+        form = Form(form.center, form.generators, torch.where(mask, radius, form.radius), form.rows, form.axis)
+    clean = Clean(bounds, clean_radius, -gradients.dim(), Samples(samples, budget)) if budget is not None else None
+    return Bounded(wide, form, gradients._symbols, clean=clean)

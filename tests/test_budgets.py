@@ -1,0 +1,483 @@
+"""What a budget means, and the conditions without which the support of a threat would be wrong."""
+
+from __future__ import annotations
+
+import copy
+import itertools
+
+import numpy as np
+import pytest
+import torch
+import torch.nn as nn
+import torch.nn.functional as F
+from poisons import Data
+from test_threats import FEATURES, LOSSES, SAMPLES, THREATS, T, batches, certified, network, observed, with_holes
+from torch import Tensor
+
+import boundflow as bf
+from boundflow import symbols
+from boundflow.bounded import Form
+from boundflow.support import Columns, Kind, Part
+
+
+def share(certificate: bf.Certificate, x: Tensor, **options: object) -> float:
+    return certificate.predict(x, **options).certified.double().mean().item()
+
+
+# --- support functions against brute force --------------------------------------------------------------------------
+
+
+def brute_force(g: np.ndarray, owners: np.ndarray, parts: np.ndarray, table: list[Part], budgets: list) -> float:
+    """The largest ``g . xi`` over all sets of touched samples, from the definition of every set."""
+
+    def term(owner: int, part: int) -> float:
+        mine = g[(owners == owner) & (parts == part)]
+        if not len(mine):
+            return 0.0
+        kind = table[part].kind
+        return {
+            Kind.BOX: np.abs(mine).sum(),
+            Kind.BALL: np.sqrt((mine**2).sum()),
+            Kind.CROSS: np.abs(mine).max(),
+            Kind.SIMPLEX: max(0.0, mine.max()),
+        }[kind]
+
+    total = np.abs(g[parts < 0]).sum()
+    for clause, budget in enumerate(budgets):
+        members = [n for n, part in enumerate(table) if part.clause == clause]
+        samples = np.unique(owners[np.isin(parts, members)])
+        most = len(samples) if budget is None else min(budget, len(samples))
+        total += max(
+            sum(term(owner, part) for owner in touched for part in members)
+            for touched in itertools.combinations(samples, most)
+        )
+    return total
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_supports_against_their_definition(seed: int) -> None:
+    random = np.random.default_rng(seed)
+    budgets = [[None], [2], [None, 2], [1, 2]][seed % 4]
+    table = [Part(random.choice(list(Kind)), clause) for clause in range(len(budgets)) for _ in range(2)]
+    count = 24
+    parts = random.integers(-1, len(table), size=count)
+    owners = np.where(parts < 0, -1, random.integers(0, 5, size=count))
+    columns = Columns(owners, parts, table, budgets, torch.device("cpu"))
+    elements = random.normal(size=(7, count)) * random.integers(0, 2, size=(7, count))
+    down, up = columns.reach(torch.from_numpy(elements))
+    for row, low, high in zip(elements, down.tolist(), up.tolist(), strict=True):
+        for value, bound in ((row, high), (-row, low)):
+            exact = brute_force(value, owners, parts, table, budgets)
+            assert exact <= bound <= exact * (1 + 1e-12) + 1e-150
+
+
+def test_one_sided_removal_with_negative_rows() -> None:
+    """A removal weight s in [0, 1] with row -2 reaches down by 2 and not up; the k largest are taken for each side."""
+    columns = Columns(np.array([0, 1, 2]), np.zeros(3, int), [Part(Kind.SIMPLEX, 0)], [2], torch.device("cpu"))
+    down, up = columns.reach(torch.tensor([[-2.0, -3.0, 1.0]], dtype=torch.float64))
+    assert 5.0 <= float(down) < 5.0 + 1e-12 and 1.0 <= float(up) < 1.0 + 1e-12
+
+
+def test_a_joint_reduction_holds_opposite_corners() -> None:
+    """Rows (1, 0) and (0, 1) of two state scalars must not become (1, 1): (1, -1) is a member."""
+    space = bf.Symbols(T.Linf(1.0), order=1)
+    model = nn.Linear(1, 1).double()
+    bf.lift(model, space)
+    optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
+    rows = space.fresh(2)
+    for parameter, row in zip(model.parameters(), torch.eye(2, dtype=torch.float64), strict=True):
+        center = torch.zeros(parameter.shape, dtype=torch.float64)
+        form = Form(center, row.view(2, *parameter.shape), torch.zeros_like(center), rows)
+        with torch.no_grad():
+            parameter.copy_(bf.Bounded(torch.stack((center - 1, center + 1)), form, space))
+    space.reduce(optimizer)
+    difference = model.weight.detach().flatten() - model.bias.detach()
+    assert float(difference.upper) >= 2 and float(difference.lower) <= -2
+
+
+def test_a_tensor_from_before_a_reduction_still_means_what_it_meant() -> None:
+    """Rows of an older expansion count as a box: the difference with today's parameters holds every member."""
+    data = observed("bce", torch.float64)
+    space = bf.Symbols(T.AtMost(2, T.Linf(0.3)), order=2)
+    model = bf.lift(network(1, torch.float64), space)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.3)
+    space.attach(optimizer)
+    kept = []
+    for _ in range(3):
+        x, y = space.lift(data.x, data.y.double().unsqueeze(1), torch.arange(SAMPLES))
+        optimizer.zero_grad()
+        F.binary_cross_entropy_with_logits(model(x), y).backward()
+        optimizer.step()
+        kept.append(model[0].weight.detach().clone())
+    moved = kept[2] - kept[0]
+    random = np.random.default_rng(0)
+    for _ in range(20):
+        poisoned = data.x.clone()
+        touched = random.permutation(SAMPLES)[:2]
+        poisoned[touched] += 0.3 * torch.from_numpy(random.choice([-1.0, 1.0], size=(2, FEATURES)))
+        plain = network(1, torch.float64)
+        sgd, seen = torch.optim.SGD(plain.parameters(), lr=0.3), []
+        for _ in range(3):
+            sgd.zero_grad()
+            F.binary_cross_entropy_with_logits(plain(poisoned)[:, 0], data.y.double()).backward()
+            sgd.step()
+            seen.append(plain[0].weight.detach().clone())
+        assert bool(moved.contains(seen[2] - seen[0]).all())
+
+
+def poisoned_twice(threat: bf.threats.Threat, move: float, index: Tensor, flip: bool = False) -> None:
+    """Two steps of an own loop on a batch in which samples occur more than once, against every touched sample."""
+    data = observed("bce", torch.float64)
+    targets = data.y.double().unsqueeze(1)
+    space = bf.Symbols(threat, order=2)
+    model = bf.lift(network(1, torch.float64), space)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
+    space.attach(optimizer)
+    for _ in range(2):
+        x, y = space.lift(data.x[index], targets[index], index)
+        if flip:  # an augmentation of the lifted batch: columns in reverse for every other position
+            turn = (torch.arange(len(index)) % 2 == 0)[:, None]
+            x = torch.where(turn, x.flip(1), x)
+        optimizer.zero_grad()
+        F.binary_cross_entropy_with_logits(model(x), y).backward()
+        optimizer.step()
+    for touched in range(SAMPLES):
+        for sign in (-1.0, 1.0):
+            poisoned = data.x.clone()
+            poisoned[touched] += sign * move
+            plain = network(1, torch.float64)
+            sgd = torch.optim.SGD(plain.parameters(), lr=0.5)
+            for _ in range(2):
+                inputs = poisoned[index]
+                if flip:
+                    inputs = torch.where((torch.arange(len(index)) % 2 == 0)[:, None], inputs.flip(1), inputs)
+                sgd.zero_grad()
+                F.binary_cross_entropy_with_logits(plain(inputs), targets[index]).backward()
+                sgd.step()
+            for bound, value in zip(model.parameters(), plain.parameters(), strict=True):
+                assert bool(bound.contains(value.detach()).all())
+
+
+def test_a_sample_twice_in_one_batch() -> None:
+    """It is one sample: its positions count together, and once against the budget."""
+    index = torch.tensor([0, 1, 1, 1, 2, 5, 5, 7])
+    poisoned_twice(T.AtMost(1, T.Linf(0.5)), 0.5, index)
+
+
+def test_flips_of_a_lifted_batch() -> None:
+    """Symbols follow the raw values through an augmentation that differs from sample to sample."""
+    poisoned_twice(T.AtMost(1, T.Linf(0.5)), 0.5, torch.arange(SAMPLES), flip=True)
+
+
+def test_lifting_augmented_copies_is_refused() -> None:
+    """One symbol cannot stand for a raw value and for its flipped copy."""
+    data = observed("bce", torch.float64)
+    space = bf.Symbols(T.Linf(0.1))
+    index = torch.arange(SAMPLES)
+    space.lift(data.x, data.y, index)
+    with pytest.raises(bf.MixedSymbols, match="augment"):
+        space.lift(data.x.flip(1), data.y, index)
+
+
+def test_a_clipped_pixel_keeps_its_observed_value() -> None:
+    """Under a budget, a pixel at 0 is at 0 unless its sample is touched, and then it only goes up."""
+    x = torch.zeros(4, 3, dtype=torch.float64)
+    lifted, _, _ = T.AtMost(1, T.Linf(0.5, clip=(0, 1))).lift(bf.Symbols(T.Linf(1.0)), x, x, np.arange(4))
+    assert bool((lifted.center == 0).all()) and bool((lifted.lower == 0).all()) and bool((lifted.upper >= 0.5).all())
+    assert bool((lifted._clean.bounds == 0).all())
+    threat = T.AtMost(1, T.Linf(0.5, clip=(0, 1)))
+    total = threat.lift(bf.Symbols(threat), x, x, np.arange(4)).inputs.sum()
+    assert 1.5 <= float(total.upper) < 1.5 + 1e-9, "three pixels of one sample"
+    every = T.Linf(0.5, clip=(0, 1))
+    total = every.lift(bf.Symbols(every), x, x, np.arange(4)).inputs.sum()
+    assert float(total.upper) >= 6.0 and float(total.lower) >= -1e-9, "recentred where all are touched"
+
+
+def test_poisoned_floats_at_the_edge_of_the_ball() -> None:
+    for dtype in (torch.float32, torch.float64):
+        x = torch.tensor([0.1, 0.3, 1e-8, 12345.678], dtype=dtype).unsqueeze(1)
+        for threat in (T.Linf(0.1), T.AtMost(1, T.Linf(0.1)), T.Tolerance({0: 0.1})):
+            lifted = threat.lift(bf.Symbols(threat), x, x, np.arange(4)).inputs
+            for direction in (-1, 1):
+                edge = (x.double() + direction * 0.1).to(dtype)
+                assert bool(lifted.contains(edge).all())
+
+
+def test_class_weights_with_flipped_labels() -> None:
+    """PyTorch divides a mean over class numbers by the weights of the labels, which a flip changes: refused.
+
+    Over class probabilities it divides by the number of samples, whatever the weights: that is covered.
+    """
+    weight = torch.tensor([1.0, 2.0, 3.0], dtype=torch.float64)
+    labels = torch.tensor([0, 1, 2])
+    threat = T.AtMost(1, T.Labels())
+    space = bf.Symbols(threat)
+    torch.manual_seed(0)
+    plain = nn.Linear(2, 3).double()
+    inputs = torch.randn(3, 2, dtype=torch.float64)
+    model = bf.lift(copy.deepcopy(plain), space)
+    _, y = space.lift(inputs, F.one_hot(labels, 3).double(), torch.arange(3))
+    F.cross_entropy(model(inputs), y, weight=weight).backward()
+    for position, label in itertools.product(range(3), range(3)):
+        flipped = labels.clone()
+        flipped[position] = label
+        plain.zero_grad()
+        F.cross_entropy(plain(inputs), F.one_hot(flipped, 3).double(), weight=weight).backward()
+        assert bool(model.weight.grad.contains(plain.weight.grad).all())
+    with pytest.raises(bf.UnsupportedOperator, match="class probabilities"):
+        F.cross_entropy(model(inputs), bf.Bounded(torch.stack((labels * 0, labels))), weight=weight)
+
+
+def test_removal_leaves_the_divisor() -> None:
+    """Weight 0 in its slot: the mean over what is left, which divides by fewer, is another algorithm."""
+    data = observed("mse", torch.float64)
+    model = nn.Linear(FEATURES, 1).double()
+    threat = T.AtMost(1, T.Removal())
+    options = {"epochs": 1, "optimizer_options": {"lr": 0.1}, "model": model}
+    certificate = certified(threat, "mse", data, "zonotope", **options)
+    gone = data.x[1:]
+    slot, left = (nn.Linear(FEATURES, 1).double() for _ in range(2))
+    for plain, divisor in ((slot, SAMPLES), (left, SAMPLES - 1)):
+        plain.load_state_dict(model.state_dict())
+        (((plain(gone)[:, 0] - data.y[1:]) ** 2).sum() / divisor).backward()
+        with torch.no_grad():
+            for parameter in plain.parameters():
+                parameter -= 0.1 * parameter.grad
+    bounds = list(certificate.model.parameters())
+
+    def inside(plain: nn.Module) -> bool:
+        return all(bool(b.contains(v.detach()).all()) for b, v in zip(bounds, plain.parameters(), strict=True))
+
+    assert inside(slot) and not inside(left)
+
+
+def test_supports_in_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A support is computed for a few elements at a time, never for a few of the rows of an owner."""
+    data = observed("ce", torch.float64)
+    threat = T.AtMost(2, T.Linf(0.2) & T.Labels())
+    whole = certified(threat, "ce", data, "zonotope")
+    monkeypatch.setattr(symbols, "CHUNK", 1)
+    pieces = certified(threat, "ce", data, "zonotope")
+    for first, second in zip(whole.model.parameters(), pieces.model.parameters(), strict=True):
+        assert torch.allclose(first._bounds, second._bounds, rtol=1e-9, atol=1e-12)
+
+
+# --- what a budget means --------------------------------------------------------------------------------------------
+
+
+def test_a_budget_counts_for_the_whole_run() -> None:
+    """Five samples over twenty epochs of small batches certify more than five in every batch would."""
+    data = observed("bce", torch.float64)
+    model = nn.Linear(FEATURES, 1).double()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.zero_()
+    options = {"epochs": 20, "batch_size": 6, "optimizer_options": {"lr": 0.05}, "order": 4, "model": model}
+    threat = T.AtMost(5, T.Labels())
+    run = certified(threat, "bce", data, "zonotope", **options)
+    per_batch = certified(threat, "bce", data, "zonotope", memory=0, **options)
+    every = certified(T.Labels(), "bce", data, "zonotope", **options)
+    assert not run.record["not_tracked"] and "in every batch" in " ".join(per_batch.record["not_tracked"])
+    shares = [share(certificate, data.x) for certificate in (run, per_batch, every)]
+    assert shares[0] > shares[1] >= shares[2], shares
+
+
+def test_fewer_touched_samples_never_certify_less() -> None:
+    data = observed("bce", torch.float64)
+    widths = []
+    for k in (1, 2, 4, 8, SAMPLES):
+        certificate = certified(T.AtMost(k, T.Linf(0.1)), "bce", data, "zonotope")
+        widths.append(sum(float((p.upper - p.lower).sum()) for p in certificate.model.parameters()))
+    assert widths == sorted(widths)
+
+
+HOLES = [[-1.0, 1.0], [-1.0, 1.0], [0.0, 0.0], [0.0, 0.0], [0.0, 0.0]]
+WIDE = [[-90.0, 90.0], [-90.0, 90.0], [0.0, 0.0], [0.0, 0.0], [0.0, 0.0]]
+# name -> (a weak threat, a strong one)
+STRENGTHS = {
+    "linf": (T.Linf(0.01), T.Linf(2.0)),
+    "linf, clipped": (T.Linf(0.01, clip=(0, 1)), T.Linf(1.0, clip=(0, 1))),
+    "l2": (T.L2(0.01), T.L2(4.0)),
+    "l1": (T.L1(0.01), T.L1(6.0)),
+    "labels": (T.AtMost(1, T.Labels()), T.AtMost(16, T.Labels())),
+    "labels, hinge": (T.AtMost(1, T.Labels()), T.AtMost(16, T.Labels())),
+    "labels of three classes": (T.AtMost(1, T.Labels()), T.AtMost(20, T.Labels())),
+    "removal": (T.AtMost(1, T.Removal()), T.AtMost(24, T.Removal())),
+    "linf of a few": (T.AtMost(1, T.Linf(0.2)), T.AtMost(16, T.Linf(3.0))),
+    "l2 of a few": (T.AtMost(1, T.L2(0.2)), T.AtMost(16, T.L2(5.0))),
+    "l1 of a few": (T.AtMost(1, T.L1(0.2)), T.AtMost(16, T.L1(8.0))),
+    "features and labels of a few": (T.AtMost(1, T.Linf(0.05) & T.Labels()), T.AtMost(20, T.Linf(0.3) & T.Labels())),
+    "all features, a few labels, a few gone": (
+        T.Linf(0.01) & T.AtMost(1, T.Labels()) & T.AtMost(1, T.Removal()),
+        T.Linf(1.0) & T.AtMost(8, T.Labels()) & T.AtMost(8, T.Removal()),
+    ),
+    "tolerance": (T.Tolerance({0: 0.01, 1: "1%"}), T.Tolerance({0: 4.0, 1: "400%"})),
+    "missing": (T.Missing(HOLES), T.Missing(WIDE)),
+    "categories": (T.AtMost(1, T.Categories([[2, 3, 4]])), T.Categories([[2, 3, 4]]) & T.Linf(2.0)),
+    "quantised": (T.Quantised(0.01, 0.125).on(features=[0, 1]), T.Quantised(3.0, 0.125).on(features=[0, 1])),
+    "an untrusted source": (T.Linf(0.1).on(samples=[1, 4]), T.Linf(5.0).on(samples=np.arange(SAMPLES) % 2 == 0)),
+}
+
+
+def trusted_start(task: str, data: Data) -> nn.Module:
+    """A model that saw a little clean data first."""
+    model = network(3 if task == "ce" else 1, torch.float64)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
+    for _ in range(10):
+        optimizer.zero_grad()
+        LOSSES[task](model(torch.nan_to_num(data.x)), data.y, data.weights).mean().backward()
+        optimizer.step()
+    return model
+
+
+@pytest.mark.parametrize("name", STRENGTHS)
+def test_a_strong_attack_loses_the_certificate(name: str) -> None:
+    _, _, task, prepare = THREATS[name]
+    data = observed(task, torch.float64)
+    data = data if prepare is None else prepare(data)
+    options = {"epochs": 6, "optimizer_options": {"lr": 0.2}, "model": trusted_start(task, data)}
+    if name == "removal":  # with no data at all, a trusted start stays what it is
+        options = {"epochs": 10, "optimizer_options": {"lr": 0.3}}
+    clean = torch.nan_to_num(data.x, nan=0.0)
+    kept, lost = (share(certified(threat, task, data, "zonotope", **options), clean) for threat in STRENGTHS[name])
+    assert lost == 0.0, lost
+    assert kept > 0.3, kept
+
+
+def test_strong_targets_make_the_outputs_wide() -> None:
+    data = observed("mse", torch.float64)
+    weak, strong = (certified(T.AtMost(2, T.Labels(e)), "mse", data, "zonotope").predict(data.x) for e in (0.1, 3.0))
+    assert float(strong.margin.mean()) > 10 * float(weak.margin.mean())
+
+
+def test_strong_replacements_lose_the_certificate() -> None:
+    data = observed("bce", torch.float64)
+    options = {"epochs": 4, "optimizer_options": {"lr": 0.5}, "clip_gradients": 0.5}
+    shares = [
+        share(certified(T.AtMost(k, T.Replacement()), "bce", data, "zonotope", **options), data.x) for k in (1, 12)
+    ]
+    assert shares[0] > 0.2 and shares[1] == 0.0
+
+
+# --- threats to test inputs -----------------------------------------------------------------------------------------
+
+
+def test_threats_to_test_inputs() -> None:
+    """Triggers and balls on test inputs, against drawn inputs and poisoned trainings; and lost when strong."""
+    data = observed("bce", torch.float64)
+    options = {"epochs": 4, "optimizer_options": {"lr": 0.2}, "model": trusted_start("bce", data)}
+    certificate = certified(T.AtMost(1, T.Labels()), "bce", data, "zonotope", **options)
+    random = np.random.default_rng(3)
+    x = data.x.clamp(-2, 2)
+    cases = {
+        "trigger": (
+            T.Trigger([0], -2.0, 2.0),
+            lambda: torch.where(torch.arange(FEATURES) == 0, torch.from_numpy(random.uniform(-2, 2, size=x.shape)), x),
+        ),
+        "l2": (T.L2(0.3), lambda: x + 0.3 * F.normalize(torch.from_numpy(random.normal(size=x.shape))) * (1 - 1e-9)),
+        "linf": (
+            T.Linf(0.2),
+            lambda: x + 0.2 * torch.from_numpy(random.choice([-1.0, 1.0], size=x.shape)) * (1 - 1e-9),
+        ),
+        "category": (
+            T.Categories([[2, 3, 4]]),
+            lambda: torch.cat(
+                (x[:, :2], torch.eye(3, dtype=x.dtype)[torch.from_numpy(random.integers(0, 3, len(x)))]), 1
+            ),
+        ),
+    }
+    for name, (threat, draw) in cases.items():
+        answers = certificate.predict(x, threat=threat)
+        assert float(answers.certified.double().mean()) > 0.2 or name == "trigger"
+        for _ in range(20):
+            with torch.no_grad():
+                outputs = certificate.nominal(draw())
+            assert bool(((answers.lower <= outputs) & (outputs <= answers.upper)).all()), name
+    assert share(certificate, x, threat=T.L2(5.0)) == 0.0
+    assert share(certificate, x, threat=T.Trigger([0, 1], -50.0, 50.0)) == 0.0
+    holes = with_holes(data).x
+    assert 0 < share(certificate, holes, threat=T.Missing([-0.3, 0.3])) <= 1
+    with pytest.raises(ValueError, match="NaN"):
+        certificate.predict(holes)
+    for wrong in (T.AtMost(1, T.Linf(0.1)), T.Labels(), T.Linf(0.1).on(samples=[1])):
+        with pytest.raises(ValueError):
+            certificate.predict(x, threat=wrong)
+    with pytest.raises(ValueError, match="not both"):
+        certificate.predict(x, epsilon=0.1, threat=T.L2(0.1))
+
+
+def test_rows_of_a_test_input_tighten_its_answer() -> None:
+    data = observed("bce", torch.float64)
+    certificate = certified(T.Linf(0.01), "bce", data, "zonotope", epochs=8)
+    tracked = certificate.predict(data.x, epsilon=0.05)
+    boxed = certificate.model(T.Linf(0.05).at_test_time(None, data.x))
+    assert bool((tracked.lower >= boxed.lower - 1e-12).all())
+    assert float((tracked.upper - tracked.lower).mean()) < 0.95 * float((boxed.upper - boxed.lower).mean())
+
+
+def test_a_saved_certificate_remembers_its_budget(tmp_path) -> None:
+    data = observed("ce", torch.float64)
+    certificate = certified(T.AtMost(2, T.Linf(0.2) & T.Labels()), "ce", data, "zonotope")
+    before = certificate.predict(data.x)
+    certificate.save(tmp_path / "a")
+    loaded = bf.load(tmp_path / "a")
+    after = loaded.predict(data.x)
+    assert torch.allclose(before.margin, after.margin, rtol=1e-9) and torch.equal(before.certified, after.certified)
+    loaded.save(tmp_path / "b")
+    assert bf.load(tmp_path / "b").predict(data.x).certified.equal(before.certified)
+
+
+# --- mistakes -------------------------------------------------------------------------------------------------------
+
+
+def test_threats_that_make_no_sense() -> None:
+    data = observed("bce", torch.float64)
+    x, y = data.x, data.y
+    for message, make in {
+        "not negative": lambda: T.Linf(-0.1),
+        "increasing": lambda: T.Linf(0.1, clip=(1, 0)),
+        "at least 1": lambda: T.AtMost(0, T.Labels()),
+        "whole number": lambda: T.AtMost(1.5, T.Labels()),
+        "budget inside": lambda: T.AtMost(2, T.AtMost(1, T.Labels())),
+        "no clean state": lambda: T.AtMost(2, T.Missing([0.0, 1.0])),
+        "do not add up": lambda: T.Labels() & T.Labels(),
+        "columns=": lambda: T.Tolerance({"age": 1.0}),
+        "there are": lambda: T.Tolerance({"age": 1.0}, columns=["height"]),
+        "pair": lambda: T.Missing([1.0, 0.0]),
+        "two columns": lambda: T.Categories([[3]]),
+        "step": lambda: T.Quantised(0.1, 0.0),
+        "exceeds the data": lambda: certified(T.AtMost(SAMPLES + 1, T.Labels()), "bce", data, "zonotope"),
+        "samples up to": lambda: certified(T.Linf(0.1).on(samples=[SAMPLES]), "bce", data, "zonotope"),
+        "Missing": lambda: certified(T.Linf(0.1), "bce", with_holes(data), "zonotope"),
+        "one-hot": lambda: certified(T.Categories([[0, 1]]), "bce", data, "zonotope"),
+        "columns": lambda: certified(T.Tolerance({9: 0.1}), "bce", data, "zonotope"),
+        "regression": lambda: T.Labels().lift(None, x, torch.full((SAMPLES, 1), 0.5), np.arange(SAMPLES)),
+        "classes=10": lambda: T.Labels().lift(None, x, y, np.arange(SAMPLES)),
+        "from 0 to 1": lambda: T.Labels(classes=2).lift(None, x, y + 1, np.arange(SAMPLES)),
+    }.items():
+        with pytest.raises(ValueError, match=message):
+            make()
+    with pytest.raises(TypeError):
+        T.Linf(0.1) & 3  # type: ignore[operator]
+
+
+def test_threats_say_what_they_are() -> None:
+    """What a certificate records can be read, and built again."""
+    for threat, *_ in THREATS.values():
+        names = {**vars(bf.threats), "array": np.array}
+        again = eval(repr(threat), names)
+        assert repr(again) == repr(threat)
+
+
+def test_every_batch_is_drawn_as_certify_draws_it() -> None:
+    seen: list[Tensor] = []
+
+    class Watched(T.Linf):
+        def deviation(self, values: Tensor, raw: Tensor, budgeted: bool) -> object:
+            seen.append(values)
+            return super().deviation(values, raw, budgeted)
+
+    data = observed("bce", torch.float64)
+    certified(Watched(0.1), "bce", data, "interval", epochs=2, batch_size=10)
+    for drawn, index in zip(seen[-6:], batches(10, 2), strict=True):
+        assert torch.equal(drawn, data.x[index])
