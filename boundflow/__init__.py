@@ -18,8 +18,7 @@ from .errors import (
 from .lift import ball, centers, interval, lift
 from .symbols import Symbols
 from .training import Step, certify
-
-__version__ = "0.1.0"
+from .version import __version__
 
 __all__ = [
     "Accuracy",
@@ -38,6 +37,7 @@ __all__ = [
     "UnsafePrecision",
     "UnsupportedOperator",
     "VoidBounds",
+    "__version__",
     "ball",
     "centers",
     "certify",

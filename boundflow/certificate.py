@@ -22,7 +22,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from . import rounding
+from . import files, rounding
 from .architecture import describe, rebuild
 from .bounded import Bounded, Form
 from .errors import BoundFlowError, VoidBounds
@@ -31,8 +31,10 @@ from .rows import Rows
 from .support import Kind, Part
 from .symbols import Symbols
 from .threats import Linf, Threat
+from .version import __version__
 
 FORMAT = 1
+KEY = "boundflow"  # of the record, in a file
 REGRESSION = "mse"  # the loss of regression
 INPUT_ROWS = 2**28  # bytes that rows of test inputs may take: a row a feature for small inputs, none for images
 SYMBOLS = ("symbols.number", "symbols.owner", "symbols.part")  # of every row in a file
@@ -179,8 +181,6 @@ class Certificate:
 
     def save(self, path: str | Path) -> None:
         """One safetensors file without pickled code; saving twice gives the same bytes."""
-        from safetensors.torch import save
-
         record = {**self.record, "format": FORMAT, "architecture": describe(self.nominal)}
         tensors: dict[str, Tensor] = {f"nominal.{name}": value for name, value in self.nominal.state_dict().items()}
         used: list[np.ndarray] = []
@@ -204,27 +204,12 @@ class Certificate:
             table = symbols.table[: known[1].max(initial=-1) + 1]  # what test inputs brought later is not part of it
             record["parts"] = [[part.kind.value, part.clause] for part in table]
             record["budgets"] = symbols.budgets[: max((part.clause for part in table), default=-1) + 1]
-        content = {name: value.detach().cpu().contiguous().clone() for name, value in sorted(tensors.items())}
-        text = json.dumps(record, sort_keys=True, allow_nan=False)
-        data = save(content, metadata={"boundflow": text})
-        target = Path(path)
-        temporary = target.with_name(f".{target.name}.part")
-        temporary.write_bytes(data)
-        temporary.replace(target)
+        files.write(path, tensors, KEY, json.dumps(record, sort_keys=True, allow_nan=False))
 
 
 def load(path: str | Path, model: nn.Module | None = None) -> Certificate:
     """Read a certificate. ``model`` is a freshly made module of the same architecture, needed for custom modules."""
-    from safetensors import SafetensorError, safe_open
-
-    try:
-        with safe_open(str(path), framework="pt") as file:
-            text = (file.metadata() or {}).get("boundflow")
-            tensors = {name: file.get_tensor(name) for name in file.keys()}
-    except (OSError, SafetensorError) as error:
-        raise BoundFlowError(f"{path} cannot be read as a certificate: {error}") from None
-    if text is None:
-        raise BoundFlowError(f"{path} is a safetensors file, but not a certificate of boundflow")
+    tensors, text = files.read(path, KEY, "certificate")
     record = json.loads(text)
     if record.pop("format", None) != FORMAT:
         raise BoundFlowError(f"{path} was written by another version of boundflow and cannot be read by this one")
@@ -280,7 +265,7 @@ def fingerprint(*tensors: Tensor) -> str:
 
 def versions() -> dict[str, str]:
     """What computed a certificate."""
-    return {"torch": str(torch.__version__), "rounding": rounding.mode()}
+    return {"boundflow": __version__, "torch": str(torch.__version__), "rounding": rounding.mode()}
 
 
 def _leads(logits: Bounded) -> Tensor:

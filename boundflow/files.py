@@ -1,0 +1,46 @@
+"""Files without code: tensors and one text, in the safetensors format.
+
+One metadata key only: two or more are written in random order, and equal content should give equal bytes. A file is
+written beside its place and then moved there at once, so a crash leaves the old file or the new one, never half of one.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from torch import Tensor
+
+from .errors import BoundFlowError
+
+
+def write(path: str | Path, tensors: dict[str, Tensor], key: str, text: str) -> None:
+    """Write tensors and, under the metadata key, the text; whatever was there before is replaced at once."""
+    from safetensors.torch import save
+
+    content = {name: value.detach().cpu().contiguous().clone() for name, value in sorted(tensors.items())}
+    target = Path(path)
+    temporary = target.with_name(f".{target.name}.part")
+    try:
+        with temporary.open("wb") as file:
+            file.write(save(content, metadata={key: text}))
+            file.flush()
+            os.fsync(file.fileno())  # the content is on the disk before the name points to it
+        temporary.replace(target)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def read(path: str | Path, key: str, what: str) -> tuple[dict[str, Tensor], str]:
+    """The tensors and the text of a file; ``what`` names it in errors."""
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        with safe_open(str(path), framework="pt") as file:
+            text = (file.metadata() or {}).get(key)
+            tensors = {name: file.get_tensor(name) for name in file.keys()}
+    except (OSError, SafetensorError) as error:
+        raise BoundFlowError(f"{path} cannot be read as a {what}: {error}") from None
+    if text is None:
+        raise BoundFlowError(f"{path} is a safetensors file, but not a {what} of boundflow")
+    return tensors, text
