@@ -1,0 +1,142 @@
+"""Checkpoints: everything that changes from step to step, in one file without code.
+
+    both models, the states of both optimizers, the space of symbols, the number of steps made
+
+What does not change (data, recipe, initial weights) is not stored: it has to be the same when the run goes on, and a
+file of any other run is refused. Batches and masks follow from the seed and the number of the step; the schedule is
+made anew and stepped as often as before. So a resumed run gives the same certificate as one that was never stopped, bit
+for bit.
+
+The state is held after each step and written from time to time, at the end, and when an exception ends the run: always
+that of the last finished step, whatever the next one has changed by then. Holding is cheap: the inner tensors of a set
+are never written to, so only plain tensors are copied; and after a reduction the generators are a diagonal.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import reprlib
+import time
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from torch import Tensor
+
+from . import files
+from .certificate import fingerprint
+from .errors import BoundFlowError
+from .state import Space, Trainer, held, restore, space_of
+
+FORMAT = 1
+KEY = "boundflow-checkpoint"
+EVERY = 60.0  # seconds
+
+
+class Made(NamedTuple):
+    """How far a run has come."""
+
+    steps: int = 0
+    void_at_step: int | None = None
+    seconds: float = 0.0
+
+
+class Checkpoint:
+    """The file of one run, and the state of its last finished step. Without a path, nothing is held or written."""
+
+    def __init__(self, path: Any, every: float, recipe: dict[str, Any], nominal: Trainer, certified: Trainer):
+        if every < 0:
+            raise ValueError(f"checkpoint_every must not be negative, got {every}")
+        self.path, self.every = None if path is None else Path(path), every
+        if self.path is not None:
+            import safetensors  # noqa: F401  (if it is missing, say so before training)
+
+            if not self.path.parent.is_dir():
+                raise ValueError(f"there is no folder {self.path.parent} for the checkpoint")
+        self.recipe = json.loads(json.dumps(recipe))
+        self.nominal, self.certified = nominal, certified
+        self.held: tuple[dict[str, Any], dict[str, Tensor], Space | None] | None = None
+        self.written = time.monotonic()
+
+    def __enter__(self) -> Checkpoint:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.write()
+
+    def hold(self, made: Made) -> None:
+        """Hold on to the state after a step, and write it if the last file is old enough."""
+        if self.path is None:
+            return
+        tensors: dict[str, Tensor] = {}
+        state: dict[str, Any] = {"made": made._asdict(), "nominal": held("nominal", self.nominal, tensors)}
+        space = None
+        if made.void_at_step is None:
+            state["certified"] = held("certified", self.certified, tensors)
+            space = Space.of(space_of(self.certified.model))
+        self.held = state, tensors, space
+        if time.monotonic() - self.written >= self.every:
+            self.write()
+
+    def write(self) -> None:
+        """Write the state that is held, unless it has been written."""
+        if self.path is None or self.held is None:
+            return
+        state, tensors, space = self.held
+        if space is not None:
+            tensors = {**tensors, **space.tensors()}
+            state = {**state, "own": space.own, "optimizer_steps": space.steps}
+        content = {"format": FORMAT, "recipe": self.recipe, "state": state}
+        digest = _digest(content, tensors)
+        files.write(self.path, tensors, KEY, json.dumps({**content, "digest": digest}, sort_keys=True))
+        self.held, self.written = None, time.monotonic()
+
+    def resume(self) -> Made:
+        """Bring both trainers to the state in the file, if there is one."""
+        if self.path is None:
+            raise ValueError("resume=True needs the path of a checkpoint")
+        if not self.path.exists():
+            return Made()
+        state, tensors = self._read(self.path)
+        made = Made(**state["made"])
+        symbols = space_of(self.certified.model)
+        restore("nominal", self.nominal, state["nominal"], tensors, symbols, made.steps)
+        if made.void_at_step is None:
+            device = next(self.certified.model.parameters()).device
+            Space.restore(symbols, tensors, state["own"], state["optimizer_steps"], device)
+            restore("certified", self.certified, state["certified"], tensors, symbols, made.steps)
+        return made
+
+    def _read(self, path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
+        tensors, text = files.read(path, KEY, "checkpoint")
+        try:
+            content = json.loads(text)
+            digest = content.pop("digest", None)
+        except (ValueError, AttributeError):
+            raise BoundFlowError(f"{path} is damaged: what it says of itself cannot be read") from None
+        if content.get("format") != FORMAT:
+            raise BoundFlowError(f"{path} was written by another version of boundflow and cannot be read by this one")
+        if digest != _digest(content, tensors):
+            raise BoundFlowError(f"{path} is damaged: its content is not what was written")
+        then, now = content["recipe"], self.recipe
+        names = sorted(name for name in {*then, *now} if then.get(name) != now.get(name))
+        if names:
+            changed = "; ".join(f"{name} was {_short(then.get(name))} and is {_short(now.get(name))}" for name in names)
+            raise BoundFlowError(
+                f"{path} is a checkpoint of another run: {changed}. Resume with the same data and options, or start "
+                "afresh with another path or resume=False."
+            )
+        return content["state"], tensors
+
+
+def _short(value: Any) -> str:
+    shortened = reprlib.Repr()
+    shortened.maxstring = shortened.maxother = 60
+    return shortened.repr(value)
+
+
+def _digest(content: dict[str, Any], tensors: dict[str, Tensor]) -> str:
+    """sha256 of all that a checkpoint holds."""
+    names = sorted(tensors)
+    said = json.dumps([content, names, fingerprint(*(tensors[name] for name in names))], sort_keys=True)
+    return hashlib.sha256(said.encode()).hexdigest()
