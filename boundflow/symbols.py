@@ -17,7 +17,10 @@ After a reduction each state scalar gets one derived symbol (`rows.py`), so that
 
 from __future__ import annotations
 
+import copy
 import hashlib
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypeGuard
 
 import numpy as np
@@ -96,6 +99,17 @@ class Symbols:
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Symbols:
         return self  # a copied tensor still speaks of the same attacker
+
+    @contextmanager
+    def aside(self) -> Iterator[None]:
+        """What is computed inside leaves no trace in this space: looking at a model must not change its training."""
+        before = {
+            name: copy.copy(value) if isinstance(value, dict | list) else value for name, value in vars(self).items()
+        }
+        try:
+            yield
+        finally:
+            vars(self).update(before)
 
     def __repr__(self) -> str:
         return f"Symbols({self.threat!r}, order={self.order}, symbols={self._count}, steps={self.steps})"
