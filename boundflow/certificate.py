@@ -169,7 +169,7 @@ class Certificate:
         return Prediction(torch.where(certified, label, _classes(plain)), certified, logits.lower, logits.upper, margin)
 
     def _logits(self, x: Tensor, threat: Threat) -> Bounded:
-        """The outputs of every model in the set on every allowed input; rows track what inputs share, where they fit."""
+        """The outputs of every model in the set on every allowed input; rows track what inputs share, if they fit."""
         assert self.model is not None
         if x.numel() * x[0].numel() * x.element_size() > INPUT_ROWS:
             return self.model(threat.at_test_time(None, x))

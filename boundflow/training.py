@@ -10,10 +10,11 @@ before the first step, the number of steps included, and the certificate records
 from __future__ import annotations
 
 import copy
+import hashlib
 import itertools
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -22,13 +23,16 @@ from torch.nn import functional as F
 
 from .bounded import Bounded
 from .certificate import REGRESSION, Certificate, fingerprint, versions
+from .checkpoint import EVERY, Checkpoint, Made
 from .chunks import accumulated, chunk_size, rows_fit
 from .clipping import clipped_gradients
 from .errors import BoundFlowError, VoidBounds
 from .lift import lift
 from .losses import hinge
+from .progress import SAMPLES, Bar, Step, shown
+from .state import Trainer, space_of
 from .symbols import Symbols
-from .threats import Lifted, Threat
+from .threats import Lifted, Linf, Threat
 
 LOSSES: dict[str, Callable[..., Tensor]] = {
     "bce": F.binary_cross_entropy_with_logits,
@@ -38,18 +42,6 @@ LOSSES: dict[str, Callable[..., Tensor]] = {
 }
 DOMAINS = ("interval", "zonotope")
 MEMORY = 4 * 2.0**30
-
-
-@dataclass(frozen=True)
-class Step:
-    """What a callback sees after each step of certified training."""
-
-    number: int
-    total: int
-    loss: float  # at the center of the set
-    width: float  # mean width of the parameters
-    model: nn.Module
-    nominal: nn.Module  # the plain model after the same step
 
 
 def certify(
@@ -72,6 +64,12 @@ def certify(
     device: Any = None,
     dtype: torch.dtype | None = None,
     callbacks: Sequence[Callable[[Step], None]] = (),
+    progress: bool | None = None,
+    validation: tuple[Any, Any] | None = None,
+    test_epsilon: Any = 0.0,
+    checkpoint: str | Path | None = None,
+    checkpoint_every: float = EVERY,
+    resume: bool = False,
 ) -> Certificate:
     """Train a copy of ``model`` on every dataset the threat allows, and on the observed one.
 
@@ -86,6 +84,14 @@ def certify(
 
     ``memory`` (bytes) decides how much of a batch is held at a time, and whether every sample gets rows of its own;
     where those do not fit, the certificate records what was not tracked.
+
+    ``progress`` shows a bar on standard error, by default only on a terminal, with the accuracy by now on
+    ``validation`` (inputs and targets, every feature moved by at most ``test_epsilon``) or else on some of the training
+    samples. It is shown and no more: nothing in training depends on it.
+
+    ``checkpoint`` is the path of a file that holds the state after a step: written every ``checkpoint_every`` seconds,
+    at the end, and when the run is interrupted. With ``resume`` the run goes on from that file, if it is there, and
+    gives the same certificate as one that was never interrupted; a file of another run is refused.
     """
     run = _Run(model, data, threat, loss, optimizer, optimizer_options or {}, schedule, seed, device, dtype)
     run.clip_gradients = clip_gradients
@@ -111,21 +117,14 @@ def certify(
     elif threat.touches("gradients"):
         untracked.append(f"replaced gradients have no rows: at most {threat.budget} samples in every batch")
     lift(certified, symbols)
-    started, void_at_step = time.perf_counter(), None
-    on_sets: Iterator[Tensor] | None = run.on_sets(certified, batches, symbols, memory)
-    for number, _ in enumerate(run.on_observed(nominal, batches), start=1):
-        if on_sets is None:
-            continue
-        try:
-            _report(number, len(batches), next(on_sets), certified, nominal, callbacks)
-        except VoidBounds:
-            on_sets, void_at_step = None, number
-    record = {
+    observed, sets = run.trainer(nominal), run.trainer(certified)
+    recipe = {
         "loss": loss,
         "task": "regression" if loss == REGRESSION else "classification",
         "threat": repr(threat),
         "optimizer": optimizer.__name__,
         "optimizer_options": {key: _recorded(option) for key, option in (optimizer_options or {}).items()},
+        "schedule": run.schedule_record(len(batches)),
         "epochs": epochs,
         "batch_size": batch_size,
         "seed": seed,
@@ -138,11 +137,32 @@ def certify(
         "input_shape": list(run.x.shape[1:]),
         "samples": len(run.x),
         "data": fingerprint(run.x, run.y),
+        "initial_weights": fingerprint(*observed.tensors().values()),
+        "frozen": [name for name, parameter in run.model.named_parameters() if not parameter.requires_grad],
         "dtype": str(run.x.dtype).removeprefix("torch."),
         **versions(),
     }
-    if void_at_step is not None:
-        record["void_at_step"] = void_at_step
+    saved = Checkpoint(checkpoint, checkpoint_every, {**recipe, "layers": repr(run.model)}, observed, sets)
+    made = saved.resume() if resume else Made()
+    watched = run.watched(validation, test_epsilon, recipe)
+    bar = Bar(*watched, chunk_size(run.model, run.x, symbols, batches[0], memory), made.steps)
+    if shown(progress):
+        callbacks = [*callbacks, bar]
+    started, void_at_step = time.perf_counter() - made.seconds, made.void_at_step
+    with saved, bar:
+        on_sets = run.on_sets(sets, batches, symbols, memory, made.steps)
+        for number, _ in enumerate(run.on_observed(observed, batches, made.steps), start=made.steps + 1):
+            value = None
+            if void_at_step is None:
+                try:
+                    value = next(on_sets)
+                except VoidBounds:
+                    void_at_step = number
+                    bar.void(number)
+            saved.hold(Made(number, void_at_step, time.perf_counter() - started))
+            if value is not None and callbacks:
+                _report(number, len(batches), value, certified, nominal, recipe, callbacks)
+    record = recipe if void_at_step is None else {**recipe, "void_at_step": void_at_step}
     seconds = time.perf_counter() - started
     return Certificate(certified.eval() if void_at_step is None else None, nominal.eval(), record, seconds)
 
@@ -199,8 +219,40 @@ class _Run:
             raise ValueError(f"labels must be whole numbers from 0 to {classes - 1}")
         return y.long() if self.loss == "ce" else y.to(self.x.dtype).reshape(-1, 1)
 
-    def on_observed(self, model: nn.Module, batches: Sequence[Tensor]) -> Iterator[Tensor]:
-        """Ordinary training; yields the loss of every step after the step was made."""
+    def trainer(self, model: nn.Module) -> Trainer:
+        """A model with its optimizer. Options are copied: a schedule writes into a learning rate that is a tensor."""
+        parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
+        optimizer = self.optimizer(parameters, **copy.deepcopy(self.options))
+        return Trainer(model, optimizer, self.schedule(optimizer) if self.schedule else None)
+
+    def schedule_record(self, steps: int) -> dict[str, str] | None:
+        """A schedule is code, which no file holds: its name, and a fingerprint of all it does to the options."""
+        if self.schedule is None:
+            return None
+        trial, digest = self.trainer(copy.deepcopy(self.model)), hashlib.sha256()
+        for _ in range(steps):
+            trial.skip(1)
+            for group in trial.optimizer.param_groups:
+                digest.update(repr([_recorded(group[key]) for key in sorted(group) if key != "params"]).encode())
+        return {"name": type(trial.schedule).__name__, "options": digest.hexdigest()}
+
+    def watched(self, validation: tuple[Any, Any] | None, epsilon: Any, recipe: dict[str, Any]) -> tuple[Any, Any, Any]:
+        """What a progress bar measures on: inputs, targets and the perturbation of the inputs."""
+        if validation is None:
+            if bool((torch.as_tensor(epsilon) != 0).any()):
+                raise ValueError("test_epsilon is about a validation set: give validation=(X, y) as well")
+            some = torch.randperm(len(self.x), generator=torch.Generator().manual_seed(0))[:SAMPLES].to(self.x.device)
+            return self.observed[some], self.y[some], 0.0
+        x, y = (torch.as_tensor(part) for part in validation)
+        if len(x) != len(y):
+            raise ValueError(f"{len(x)} validation inputs and {len(y)} targets")
+        Linf(epsilon)  # what is wrong is said now, and not in the middle of the run
+        Certificate(None, copy.deepcopy(self.model).eval(), recipe).predict(x)
+        return x, y, epsilon
+
+    def on_observed(self, trainer: Trainer, batches: Sequence[Tensor], first: int) -> Iterator[Tensor]:
+        """Ordinary training from step ``first`` on; yields the loss of every step after the step was made."""
+        model = trainer.model
 
         def backward(index: Tensor, number: int) -> Tensor:
             return self._backward(model, Lifted(self.observed[index], self.y[index], None), number, None)
@@ -210,12 +262,13 @@ class _Run:
                 return backward(index, number)
             return clipped_gradients(model, index, lambda one: backward(one, number), self.clip_gradients, None)
 
-        return self._steps(model, batches, gradients, None)
+        return self._steps(trainer, batches, gradients, None, first)
 
     def on_sets(
-        self, model: nn.Module, batches: Sequence[Tensor], symbols: Symbols | None, memory: float
+        self, trainer: Trainer, batches: Sequence[Tensor], symbols: Symbols | None, memory: float, first: int
     ) -> Iterator[Tensor]:
         """The same training on sets, a batch in as many pieces as the memory needs."""
+        model = trainer.model
         size = chunk_size(self.model, self.x, symbols, batches[0], memory)
 
         def lifted(index: Tensor) -> Lifted:
@@ -235,16 +288,15 @@ class _Run:
             pieces = index.split(size)
             return accumulated(model, pieces, lambda piece: self._backward(model, lifted(piece), number, len(index)))
 
-        return self._steps(model, batches, gradients, symbols)
+        return self._steps(trainer, batches, gradients, symbols, first)
 
     def _steps(
-        self, model: nn.Module, batches: Sequence[Tensor], gradients: Callable, symbols: Symbols | None
+        self, trainer: Trainer, batches: Sequence[Tensor], gradients: Callable, symbols: Symbols | None, first: int
     ) -> Iterator[Tensor]:
-        optimizer = self.optimizer([p for p in model.parameters() if p.requires_grad], **self.options)
-        schedule = self.schedule(optimizer) if self.schedule else None
+        optimizer, schedule = trainer.optimizer, trainer.schedule
         if symbols is not None:
             symbols.attach(optimizer)
-        for number, index in enumerate(batches):
+        for number, index in enumerate(batches[first:], start=first):
             optimizer.zero_grad()
             value = gradients(index, number)
             optimizer.step()
@@ -292,11 +344,11 @@ def _report(
     loss: Any,
     model: nn.Module,
     nominal: nn.Module,
+    recipe: dict[str, Any],
     callbacks: Sequence[Callable[[Step], None]],
 ) -> None:
-    if not callbacks:
-        return
     widths = [float((parameter.upper - parameter.lower).mean()) for parameter in model.parameters()]  # type: ignore[attr-defined]
-    step = Step(number, total, float(loss.center), sum(widths) / len(widths), model, nominal)
+    step = Step(number, total, float(loss.center), sum(widths) / len(widths), model, nominal, recipe)
     for callback in callbacks:
-        callback(step)
+        with space_of(model).aside():
+            callback(step)

@@ -58,6 +58,7 @@ class Recipe:
                 device=self.device,
                 dtype=self.dtype,
                 callbacks=[progress],
+                progress=False,  # the command has a bar of its own
             )
         except (bf.UnsupportedOperator, bf.VoidBounds) as error:  # void before the first step
             raise Mistake(f"this recipe cannot be bounded: {error}") from error
