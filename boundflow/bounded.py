@@ -38,7 +38,7 @@ from .errors import (
     UnsupportedOperator,
     VoidBounds,
 )
-from .rows import NO_ROWS, Rows
+from .rows import NO_ROWS, Factors, Rows
 from .symbols import Symbols
 
 aten = torch.ops.aten
@@ -474,10 +474,12 @@ def concretised(
     nonnegative: bool = False,
     clean: Clean | None = None,
     sharp: bool = True,
+    factors: Factors | None = None,
 ) -> Bounded:
     """The set that is both in the interval and in the affine form.
 
-    Where the interval is known to be as tight as the form can be, ``sharp=False`` saves the support function.
+    Where the interval is known to be as tight as the form can be, ``sharp=False`` saves the support function; of a
+    product, its ``factors`` may make it cheaper.
     """
     if nonnegative:
         bounds = bounds.clamp_min(0.0)
@@ -486,7 +488,7 @@ def concretised(
     elif sharp:
         assert symbols is not None
         apart = clean is not None and form.rows.batch is not None
-        reach = symbols.support(form, clean=apart)
+        reach = symbols.support(form, apart, factors)
         bounds = _within(bounds, form.center, rounding.up(reach[0] if apart else reach), form.radius)
         if clean is not None and clean.radius is not None:
             inner = _within(clean.bounds, form.center, reach[1] if apart else reach, clean.radius)

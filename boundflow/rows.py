@@ -24,6 +24,7 @@ import torch
 from torch import Tensor
 
 from . import rounding
+from .support import box
 
 
 class Batch:
@@ -175,3 +176,50 @@ class Expansion:
             total.index_add_(1, view.deep, elements[:, view.known])
         error = coefficients.abs().sum(1) * rounding.gamma(len(self.derived) + 4, total.dtype)
         return total, rounding.up(error)
+
+
+class Factors:
+    """A matrix product ``a b + bias`` by its factors: its coefficients over the deep rows, made from theirs.
+
+    With A and B the deep coefficients of a and b, those of the product are ``A cb + ca B``. That takes a few numbers
+    for each element and deep row, where expanding the rows of the product takes one for each derived symbol.
+    """
+
+    def __init__(self, a: Any, b: Any, bias: Any):
+        self.a, self.b, self.bias = a, b, bias  # affine forms; a plain tensor has no rows
+
+    def pay(self, expansion: Expansion) -> bool:
+        """Whether this takes less than expanding the product."""
+        derived, (count, inner), width = len(expansion.derived), self.a.center.shape, self.b.center.shape[1]
+        factors = (self.a.center.numel() + self.b.center.numel()) * derived + 2 * inner * count * width
+        return 4 * factors < count * width * derived
+
+    def start(self, expansion: Expansion) -> None:
+        """Expand the second factor and the bias, which every part needs."""
+        self.expansion = expansion
+        inner, width = self.b.center.shape
+        deep, error = self._deep(self.b.generators, self.b.rows, inner * width)
+        self.deep_b, self.error_b = deep.view(inner, width, -1), error.view(inner, width)
+        self.norm_b = box(self.deep_b, 2)
+        if self.bias is not None:
+            self.deep_bias, self.error_bias = self._deep(self.bias.generators, self.bias.rows, width)
+
+    def _deep(self, generators: Tensor, rows: Rows, count: int) -> tuple[Tensor, Tensor]:
+        """Coefficients of ``count`` elements over the deep rows; all zero where there are no rows."""
+        if not len(rows):
+            return generators.new_zeros(count, len(self.expansion.deep)), generators.new_zeros(count)
+        return self.expansion.expanded(generators.reshape(len(rows), count).T, rows)
+
+    def part(self, begin: int, end: int) -> tuple[Tensor, Tensor]:
+        """Coefficients (elements, deep rows) of the lines from begin to end, and what they may be off by, summed."""
+        center, inner = self.a.center[begin:end], self.b.center.shape[0]
+        deep, error = self._deep(self.a.generators[:, begin:end], self.a.rows, center.numel())
+        deep_a, error_a = deep.view(end - begin, inner, -1), error.view(end - begin, inner)
+        total = torch.einsum("imk,mj->ijk", deep_a, self.b.center) + torch.einsum("im,mjk->ijk", center, self.deep_b)
+        unit = rounding.gamma(inner + 4, total.dtype)
+        off = (error_a + unit * box(deep_a, 2)) @ self.b.center.abs()
+        off = off + center.abs() @ (self.error_b + unit * self.norm_b)
+        if self.bias is not None:
+            total = total + self.deep_bias
+            off = off + self.error_bias + unit * box(self.deep_bias, 1)
+        return total.flatten(0, 1), rounding.up(off * (1 + unit)).flatten()

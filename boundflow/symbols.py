@@ -29,7 +29,7 @@ from torch import Tensor
 
 from . import rounding
 from .errors import MixedSymbols
-from .rows import NO_ROWS, Batch, Expansion, Rows
+from .rows import NO_ROWS, Batch, Expansion, Factors, Rows
 from .support import FREE, Columns, Kind, OwnTerms, Part, box, term
 
 if TYPE_CHECKING:
@@ -172,11 +172,11 @@ class Symbols:
 
     # --- how far symbols reach --------------------------------------------------------------------------------
 
-    def support(self, form: Form, clean: bool = False) -> Tensor:
+    def support(self, form: Form, clean: bool = False, factors: Factors | None = None) -> Tensor:
         """How far ``sum_k G_k xi_k`` reaches down and up over the symbol set, (2, *shape), rounded up.
 
         With ``clean``, also (2, 2, *shape) how far where the own sample of each element was left alone: the first half
-        for the whole set, the second for the clean one.
+        for the whole set, the second for the clean one. ``factors`` are those of a product, where that is faster.
         """
         generators, rows = form.generators, form.rows
         if self._expansion is None:
@@ -185,18 +185,27 @@ class Symbols:
         view = expansion.view(rows)
         if not clean and not len(view.derived) and self._only_boxes():
             return box(generators).unsqueeze(0)
+        if factors is not None and len(view.derived) and factors.pay(expansion):
+            factors.start(expansion)
+        else:
+            factors = None
         # hidden units last to first: an element then shares its few symbols with its neighbours
-        last_first = (0, *reversed(range(1, generators.dim())))
-        elements = generators.permute(last_first).reshape(len(rows), -1).T.contiguous()
-        own = _Own(self, expansion, form) if rows.batch is not None else None
+        axes = (0, *(range(1, generators.dim()) if factors is not None else reversed(range(1, generators.dim()))))
+        elements = generators.permute(axes).reshape(len(rows), -1).T
+        elements = elements if factors is not None else elements.contiguous()
+        own = _Own(self, expansion, form, axes) if rows.batch is not None else None
         other = view.other if own is None else own.others(view)
         columns = self._columns(rows, expansion, other)
-        limit = (CHUNK_CUDA if generators.is_cuda else CHUNK) // max(1, columns.count)
-        size = max(1, limit, len(view.derived) // 4)
+        size = (CHUNK_CUDA if generators.is_cuda else CHUNK) // max(1, columns.count)
+        line = form.center.shape[-1] if factors is not None else 1
+        size = max(line, size // line * line) if factors is not None else max(1, size, len(view.derived) // 4)
         reaches = []
         for begin in range(0, len(elements), size):
             part = elements[begin : begin + size]
-            coefficients, error = expansion.expanded(part, rows)
+            if factors is not None:
+                coefficients, error = factors.part(begin // line, (begin + len(part)) // line)
+            else:
+                coefficients, error = expansion.expanded(part, rows)
             if len(other):
                 coefficients = torch.cat((coefficients, part[:, other]), 1)
             both = []
@@ -210,8 +219,10 @@ class Symbols:
                 both.append(columns.reach(coefficients, own.unplaced(part, begin, clean=False)))
             reaches.append(torch.stack(both[::-1]) + error)
         reach = rounding.up(torch.cat(reaches, 2))
-        back = [reach.shape[0], 2, *reversed(form.center.shape)]
-        reach = reach.view(back).permute(0, 1, *reversed(range(2, len(back))))
+        shape = form.center.shape if factors is not None else tuple(reversed(form.center.shape))
+        reach = reach.view(reach.shape[0], 2, *shape)
+        if factors is None:
+            reach = reach.permute(0, 1, *reversed(range(2, reach.dim())))
         return reach if clean else reach[0]
 
     def _only_boxes(self) -> bool:
@@ -361,7 +372,7 @@ def _is_bounded(tensor: Tensor) -> TypeGuard[Bounded]:
 class _Own:
     """Own rows inside a support function: each element adds its own sample's rows to the columns they stand for."""
 
-    def __init__(self, symbols: Symbols, expansion: Expansion, form: Form):
+    def __init__(self, symbols: Symbols, expansion: Expansion, form: Form, axes: tuple[int, ...]):
         rows, batch = form.rows, form.rows.batch
         assert batch is not None and form.axis is not None
         self.symbols, self.batch, device = symbols, batch, form.center.device
@@ -369,7 +380,7 @@ class _Own:
         shape = [1] * form.center.dim()
         shape[form.axis] = len(batch)
         positions = torch.arange(len(batch), device=device).view(shape).expand(form.center.shape)
-        self.positions = positions.permute(*reversed(range(positions.dim()))).flatten()
+        self.positions = positions.permute([axis - 1 for axis in axes[1:]]).flatten()
         self.places, self.deep = batch.deep(expansion), len(expansion.deep)
         self.samples = torch.from_numpy(batch.samples).to(device)
         self.all_known = bool((self.places < self.deep).all())

@@ -25,6 +25,7 @@ from .. import rounding
 from ..bounded import (
     Bounded,
     Form,
+    as_set,
     aten,
     concretised,
     plain,
@@ -37,7 +38,7 @@ from ..bounded import (
     value,
 )
 from ..clean import Clean, Excess, Samples, keeps_by_sample
-from ..rows import NO_ROWS, Rows
+from ..rows import NO_ROWS, Factors, Rows
 from .linear import as_tensor, combination
 from .structural import selected
 
@@ -146,7 +147,8 @@ def contraction(
     if any(isinstance(x, Bounded) and x.affine for x in (a, b, bias)):
         if bias is not None:
             product = _affine_contraction(name, a, b, f, left, right, terms, samples, sharp=False)
-            return combination(name, [(product, 1.0), (bias, 1.0)], terms=terms + 3)
+            factors = _factors(a, b, bias) if samples is matrix_samples else None
+            return combination(name, [(product, 1.0), (bias, 1.0)], terms=terms + 3, factors=factors)
         return _affine_contraction(name, a, b, f, left, right, terms, samples)
     if samples is matrix_samples and _clean_samples(a, b) is not None:
         product = _affine_contraction(name, a, b, f, left, right, terms, samples)
@@ -189,7 +191,25 @@ def _affine_contraction(
     a, b, axis = samples(a, b)
     form = bilinear_form(a, b, f, left, right, terms, axis)
     clean = _clean_product(a, b, f, terms, samples, form)
-    return concretised(name, bounds, form, symbols_of(a, b), clean=clean, sharp=sharp)
+    factors = _factors(a, b, None) if samples is matrix_samples and sharp else None
+    return concretised(name, bounds, form, symbols_of(a, b), clean=clean, sharp=sharp, factors=factors)
+
+
+def _factors(a: Any, b: Any, bias: Any) -> Factors | None:
+    """A product by its factors, if none of them lets samples meet; own rows are left to the product."""
+    if sample_axis(b) is not None or (bias is not None and (bias.dim() != 1 or sample_axis(bias) is not None)):
+        return None
+    if sample_axis(a) not in (-2, None):
+        return None
+    return Factors(*(None if x is None else _without_own(x) for x in (a, b, bias)))
+
+
+def _without_own(x: Any) -> Form:
+    form = as_set(x).form
+    if form.rows.batch is None:
+        return form
+    rest, where, _ = form.rows.split()
+    return Form(form.center, form.generators[where.to(form.center.device)], form.radius, rest)
 
 
 def _with_excess(total: Bounded, excess: Excess | None) -> Bounded:

@@ -34,7 +34,7 @@ from ..bounded import (
 )
 from ..clean import Clean, Excess, Samples, keeps_by_sample
 from ..errors import MixedTensors, UnsupportedOperator
-from ..rows import NO_ROWS
+from ..rows import NO_ROWS, Factors
 from .structural import axis, selected
 
 # --- nonnegative: sums with coefficients >= 0 are monotone ----------------------------------------------------------
@@ -192,6 +192,7 @@ def combination(
     summands: Sequence[tuple[Any, float]],
     terms: float = 3,
     charged: Sequence[tuple[Any, float]] | None = None,
+    factors: Factors | None = None,
 ) -> Bounded:
     """``sum_i a_i x_i``. Roundings are charged on ``charged`` where plain PyTorch sums other terms than we do."""
     operands, axis = own_axis(*(x for x, _ in summands))
@@ -220,7 +221,7 @@ def combination(
     if found is not None:
         clean = _combined_clean(summands, charged or summands, terms, bounds.shape[1:], form, found)
     never_negative = nonnegative(*operands) and all(a >= 0 for _, a in summands)
-    return concretised(name, bounds, form, symbols_of(*sets), never_negative, clean)
+    return concretised(name, bounds, form, symbols_of(*sets), never_negative, clean, factors=factors)
 
 
 def _combined_clean(
