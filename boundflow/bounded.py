@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from functools import cached_property, wraps
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch._ops import OpOverload
@@ -125,6 +126,10 @@ class Bounded(torch.Tensor):
         self._symbols = symbols
         self._exact = exact  # a point by construction: lower is upper
         self._nonnegative = nonnegative  # by construction, as squares are: rounding must not make it negative
+        if clean is not None and form is not None and form.rows.batch is not None:
+            # one sample axis, one batch: otherwise own rows of other samples would be taken for clean
+            same = clean.axis == form.axis and np.array_equal(clean.samples.numbers, form.rows.batch.samples)
+            clean = clean if same else None
         self._clean = clean  # what it is where its own sample was left alone
         self._recorded = 0
         return self
@@ -188,10 +193,11 @@ class Bounded(torch.Tensor):
         return self._form is not None and len(self._form.rows) > 0
 
     def dense(self) -> Bounded:
-        """The same set with every own row written out."""
-        if self._form is None or self._form.rows.batch is None:
+        """The same set with every own row written out, and without a sample axis: for rules that mix positions."""
+        if self._clean is None and (self._form is None or self._form.rows.batch is None):
             return self
-        return Bounded(self._bounds, self._form.dense, self._symbols, self._exact, nonnegative=self._nonnegative)
+        form = self._form.dense if self._form is not None else None
+        return Bounded(self._bounds, form, self._symbols, self._exact, nonnegative=self._nonnegative)
 
     @property
     def untouched(self) -> Bounded:
@@ -370,6 +376,7 @@ class Rule:
         target._nonnegative, target._clean = result._nonnegative, result._clean
         target._excess = result._excess
         target.__dict__.pop("_sum", None)
+        target.__dict__.pop("_adds_to_one", None)
         target._recorded = target._version + 1
         return target
 

@@ -69,15 +69,59 @@ def _activations(model: nn.Module, x: Tensor) -> int:
 
 
 def _apart(model: nn.Module, x: Tensor) -> bool:
-    """Whether a model treats samples one by one: not with batch statistics, and not with masks drawn for a batch."""
-    x, half, outputs = torch.nan_to_num(x), len(x) // 2, []
-    for pieces in ((x,), (x[:half], x[half:])):
-        tried = copy.deepcopy(model)
-        with torch.no_grad(), torch.random.fork_rng(devices=[x.device] if x.is_cuda else []):
-            torch.manual_seed(0)
-            outputs.append(torch.cat([tried(piece) for piece in pieces]))
-    close = 1e3 * rounding.unit(x.dtype)
-    return torch.allclose(outputs[0], outputs[1], rtol=close, atol=close)
+    """Whether a model treats samples one by one: not with batch statistics, and not with masks drawn for a batch.
+
+    It must draw no random numbers, and every layer must put out the same for a batch and for its halves, whatever the
+    parameters are: a head of zeros would hide what happens before it.
+    """
+    x, half = torch.nan_to_num(x), len(x) // 2
+    if half < 1:
+        return False
+    devices = [x.device] if x.is_cuda else []
+    with torch.no_grad(), torch.random.fork_rng(devices=devices):
+        for seed in range(3):
+            torch.manual_seed(seed)
+            tried = copy.deepcopy(model)
+            for parameter in tried.parameters():
+                parameter.add_(torch.randn_like(parameter))
+            state = [torch.get_rng_state(), *(torch.cuda.get_rng_state(device) for device in devices)]
+            whole = _layers(tried, x)
+            after = [torch.get_rng_state(), *(torch.cuda.get_rng_state(device) for device in devices)]
+            if not all(torch.equal(first, second) for first, second in zip(state, after, strict=True)):
+                return False
+            halves = [_layers(tried, piece) for piece in (x[:half], x[half:])]
+            if not _same(whole, halves):
+                return False
+    return True
+
+
+def _layers(model: nn.Module, x: Tensor) -> list[Tensor]:
+    """What every layer puts out, in the order of their calls, and the model last."""
+    seen: list[Tensor] = []
+
+    def see(module: nn.Module, args: object, output: object) -> None:
+        if isinstance(output, Tensor):
+            seen.append(output)
+
+    hooks = [module.register_forward_hook(see) for module in model.modules()]
+    try:
+        model(x)
+    finally:
+        for hook in hooks:
+            hook.remove()
+    return seen
+
+
+def _same(whole: list[Tensor], halves: list[list[Tensor]]) -> bool:
+    if any(len(half) != len(whole) for half in halves):
+        return False
+    for output, *parts in zip(whole, *halves, strict=True):
+        if any(part.dim() != output.dim() or part.shape[1:] != output.shape[1:] for part in parts):
+            return False
+        joined, close = torch.cat(parts), 1e4 * rounding.unit(output.dtype)
+        if joined.shape != output.shape or not torch.allclose(joined, output, rtol=close, atol=close):
+            return False
+    return True
 
 
 def accumulated(model: nn.Module, pieces: Sequence[Tensor], backward: Callable[[Tensor], Tensor]) -> Tensor:
@@ -85,7 +129,8 @@ def accumulated(model: nn.Module, pieces: Sequence[Tensor], backward: Callable[[
     parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
     totals: list[Bounded | None] = [None] * len(parameters)
     value: Tensor | None = None
-    with rounding.longer(len(pieces)), by_sample(len(pieces)), torch.no_grad():
+    longest = -(-sum(map(len, pieces)) // min(map(len, pieces)))  # as if every piece were as long as the batch
+    with rounding.longer(longest), by_sample(len(pieces)), torch.no_grad():
         for piece in pieces:
             with torch.enable_grad():
                 part = backward(piece)

@@ -4,7 +4,8 @@
 
 A replaced sample has any features and any label, so its gradient is only known to be clipped: every coordinate lies in
 [-C, C]. As an affine form, with F = c + G xi the form of the observed sample, |F| <= M there, and v the gradient of the
-replaced one, ``|v - F| <= C + M``: that is its radius where the sample is touched (`clean.py`).
+replaced one, ``|v - F| <= C + M``: that is its radius where the sample is touched (`clean.py`). A gradient that is not
+finite (features can be so large that it overflows) counts as zero, or no norm would bound it.
 """
 
 from __future__ import annotations
@@ -36,7 +37,8 @@ def clipped_gradients(
         nn.utils.clip_grad_norm_(parameters, norm)
         for parameter, kept in zip(parameters, gathered, strict=True):
             assert parameter.grad is not None, "every trained parameter must reach the loss of every sample"
-            kept.append(parameter.grad)
+            finite = parameter.grad if isinstance(parameter.grad, Bounded) else _finite(parameter.grad)
+            kept.append(finite)
             parameter.grad = None
     scalars = sum(parameter.numel() for parameter in parameters)
     with torch.no_grad():
@@ -47,6 +49,10 @@ def clipped_gradients(
                 stacked = _replaced(_within(stacked, largest), largest, threat, index.cpu().numpy())
             parameter.grad = stacked.sum(0) / len(index)
         return torch.stack(losses).sum() / len(index)
+
+
+def _finite(gradient: Tensor) -> Tensor:
+    return torch.nan_to_num(gradient, nan=0.0, posinf=0.0, neginf=0.0)
 
 
 def _within(gradients: Bounded, largest: float) -> Bounded:

@@ -72,7 +72,8 @@ class Symbols:
 
     def declare(self, threat: Threat) -> int:
         """Take the parts of a threat into the table; gives the number of the first."""
-        name = repr(threat)
+        kinds = [[change.kind.value for change in clause.changes] for clause in threat.clauses]
+        name = f"{threat!r} {kinds}"
         if name not in self._declared:
             self._declared[name] = len(self.table)
             for clause in threat.clauses:

@@ -210,7 +210,8 @@ class Change(Threat):
         restricted = copy.copy(self)
         if samples is not None:
             chosen = np.asarray(samples)
-            restricted.samples = np.flatnonzero(chosen) if chosen.dtype == bool else np.unique(chosen.astype(np.int64))
+            chosen = np.flatnonzero(chosen) if chosen.dtype == bool else np.unique(chosen.astype(np.int64))
+            restricted.samples = chosen if self.samples is None else np.intersect1d(chosen, self.samples)
         return restricted if features is None else restricted.on_features(np.asarray(features))
 
     def on_features(self, features: np.ndarray) -> Change:
@@ -246,7 +247,7 @@ class _Moved(Change):
     """Features that move by an amount of their own: the base of every ball around the observed features."""
 
     clip: tuple[float, float] | None = None
-    features: np.ndarray | None = None
+    features: tuple[np.ndarray, ...] = ()  # only features in all of these
 
     @abstractmethod
     def amounts(self, x: Tensor) -> Tensor:
@@ -268,20 +269,20 @@ class _Moved(Change):
             raise ValueError(f"the data leave the valid range [{self.clip[0]}, {self.clip[1]}] of the threat")
 
     def on_features(self, features: np.ndarray) -> Change:
-        self.features = features
+        self.features = (*self.features, features)
         return self
 
     def _allowed(self, x: Tensor) -> Tensor:
         """Which features may move, (*shape)."""
         allowed = torch.ones(x.shape[1:], dtype=torch.bool, device=x.device)
-        if self.features is None:
-            return allowed
-        chosen = torch.from_numpy(self.features).to(x.device)
-        if chosen.dtype is torch.bool:
-            return chosen.expand(x.shape[1:])
-        allowed = torch.zeros_like(allowed).flatten()
-        allowed[chosen] = True
-        return allowed.view(x.shape[1:])
+        for chosen in self.features:
+            mask = torch.from_numpy(chosen).to(x.device)
+            if mask.dtype is not torch.bool:
+                numbers, mask = mask, torch.zeros_like(allowed).flatten()
+                mask[numbers] = True
+                mask = mask.view(allowed.shape)
+            allowed = allowed & mask
+        return allowed
 
     def deviation(self, values: Tensor, raw: Tensor, budgeted: bool) -> Deviation:
         allowed = self._allowed(values)
@@ -294,14 +295,15 @@ class _Moved(Change):
             bounds = torch.where(allowed, bounds.clamp(least.lower, most.upper), bounds)
             if not budgeted and self.kind is Kind.BOX and self.samples is None:
                 center = rounding.middle(bounds)[0]
-        # the radius is rounded up, so a symbol at 1 is a little more than the amount: the symbol covers it
-        radius = rounding.deviation(bounds, center)
-        radius = torch.where(bounds[0] < bounds[1], radius, 0.0)
+        # the radius is rounded up, so a symbol at 1 is a little more than the amount: the symbol covers it. What a
+        # valid range cuts off shortens the rows of a box only: in a ball, features share one budget of distance
+        reached = bounds if self.kind is Kind.BOX else boxed._bounds
+        radius = torch.where(reached[0] < reached[1], rounding.deviation(reached, center), 0.0)
         return Deviation(center, Diagonal(radius, allowed & self.moving(values)), bounds)
 
     def _options(self) -> str:
         clip = "" if self.clip is None else f", clip={self.clip}"
-        return clip + ")" + ("" if self.features is None else f".on(features={self.features.tolist()})")
+        return clip + ")" + "".join(f".on(features={chosen.tolist()})" for chosen in self.features)
 
 
 def _amount(number: Any, name: str) -> Tensor:
@@ -357,7 +359,8 @@ class L1(Linf):
 class Tolerance(_Moved):
     """A table whose columns are only known up to a tolerance: ``{column: amount}``.
 
-    A column is its number, or its name in ``columns``; an amount is in the units of the column, or relative as "5%".
+    A column is its number, or its name in ``columns``; an amount is in the units of the column, or a share of the
+    observed value as "5%". A missing value is anything in its range already: a share adds nothing to it.
     """
 
     def __init__(self, tolerances: dict[Any, Any], columns: Sequence[str] | None = None, clip: Any = None):
@@ -369,6 +372,8 @@ class Tolerance(_Moved):
                 known = "give the names as columns=[...]" if self.columns is None else f"there are {self.columns}"
                 raise ValueError(f"a tolerance for the column {column!r}: {known}")
             number = self.columns.index(column) if isinstance(column, str) and self.columns else int(column)
+            if number in self.absolute or number in self.relative:
+                raise ValueError(f"two tolerances for the column {column!r}")
             if isinstance(amount, str) and amount.strip().endswith("%"):
                 self.relative[number] = float(_amount(float(amount.strip()[:-1]) / 100, "a tolerance"))
             else:
@@ -537,9 +542,8 @@ class Labels(_OneOf):
             self.kind = Kind.BOX
 
     def __repr__(self) -> str:
-        options = [
-            f"{name}={value!r}" for name, value in (("epsilon", self.epsilon), ("classes", self.classes)) if value
-        ]
+        named = (("epsilon", self.epsilon), ("classes", self.classes))
+        options = [f"{name}={value!r}" for name, value in named if value is not None]
         return f"Labels({', '.join(options)}){self._restricted()}"
 
     def fits(self, x: Tensor, y: Tensor) -> None:

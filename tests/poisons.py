@@ -78,6 +78,18 @@ def ball(epsilon: float, norm: int) -> Poison:
     return poison
 
 
+def to_the_corner(epsilon: float, features: list[int]) -> Poison:
+    """Features moved to a corner of [0, 1], wherever that is within epsilon in Euclidean distance."""
+
+    def poison(data: Data, random: Random) -> Data:
+        x = data.x.clone()
+        x[:, features] = torch.from_numpy(random.integers(0, 2, size=(len(x), len(features)))).to(x.dtype)
+        near = (x.double() - data.x.double()).norm(dim=1, keepdim=True) <= epsilon
+        return data._replace(x=torch.where(near, x, data.x))
+
+    return poison
+
+
 def labels(classes: int) -> Poison:
     def poison(data: Data, random: Random) -> Data:
         shift = torch.from_numpy(random.integers(1, classes, size=len(data.y)))

@@ -481,3 +481,115 @@ def test_every_batch_is_drawn_as_certify_draws_it() -> None:
     certified(Watched(0.1), "bce", data, "interval", epochs=2, batch_size=10)
     for drawn, index in zip(seen[-6:], batches(10, 2), strict=True):
         assert torch.equal(drawn, data.x[index])
+
+
+# --- found by looking for holes ---------------------------------------------------------------------------------------
+
+
+def test_a_valid_range_does_not_shorten_a_ball() -> None:
+    """(0.5, 0.5) is within 0.8 of (1, 1), though each feature can only move by 0.5: the sum must reach 2."""
+    x = torch.full((1, 2), 0.5, dtype=torch.float64)
+    for threat in (T.L2(0.8, clip=(0, 1)), T.L1(1.1, clip=(0, 1)), T.AtMost(1, T.L2(0.8, clip=(0, 1)))):
+        total = threat.lift(bf.Symbols(threat), x, x, np.arange(1)).inputs.sum()
+        assert float(total.upper) >= 2.0 and float(total.lower) <= 0.0
+
+
+class Centered(nn.Module):
+    """A layer that lets samples meet."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x - x.mean(0)
+
+
+@pytest.mark.parametrize("layer", [nn.Dropout(0.5), Centered()])
+def test_batches_that_cannot_be_taken_apart_are_not(layer: nn.Module) -> None:
+    """Masks are drawn for a batch, and a layer may mix samples, though a head of zeros hides it at first."""
+    data = observed("bce", torch.float64)
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(FEATURES, 4), nn.Tanh(), layer, nn.Linear(4, 1)).double()
+    with torch.no_grad():
+        model[3].weight.zero_()
+    certificate = certified(T.Linf(1e-6), "bce", data, "zonotope", model=model, memory=60_000)
+    for bound, value in zip(certificate.model.parameters(), certificate.nominal.parameters(), strict=True):
+        assert bool(bound.contains(value.detach()).all())
+
+
+@pytest.mark.parametrize("options", [{"domain": "interval"}, {"domain": "zonotope", "memory": 0}])
+def test_softmax_over_the_samples(options: dict) -> None:
+    """It mixes positions, so nothing is known of what a position is where its own sample was left alone."""
+
+    class Attention(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            torch.manual_seed(0)
+            self.score, self.value = nn.Linear(FEATURES, 1), nn.Linear(FEATURES, 1)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return torch.softmax(self.score(x).t(), -1).t() * self.value(x) * len(x)
+
+    data = observed("mse", torch.float64)
+    model = Attention().double()
+    recipe = {"loss": "mse", "optimizer_options": {"lr": 0.05}, "epochs": 1}
+    certificate = bf.certify(model, (data.x, data.y), threat=T.AtMost(1, T.Linf(0.5)), **recipe, **options)
+    for touched in range(SAMPLES):
+        for sign in (-0.5, 0.5):
+            plain, x = copy.deepcopy(model), data.x.clone()
+            x[touched] += sign
+            F.mse_loss(plain(x), data.y.unsqueeze(1)).backward()
+            with torch.no_grad():
+                for bound, value in zip(certificate.model.parameters(), plain.parameters(), strict=True):
+                    assert bool(bound.contains(value - 0.05 * value.grad).all())
+
+
+def test_changed_targets_need_not_add_up_to_one() -> None:
+    threat = T.AtMost(1, T.Labels())
+    space = bf.Symbols(threat)
+    torch.manual_seed(0)
+    plain = nn.Linear(2, 3).double()
+    model = bf.lift(copy.deepcopy(plain), space)
+    inputs, labels = torch.randn(3, 2, dtype=torch.float64), torch.tensor([0, 1, 2])
+    _, y = space.lift(inputs, F.one_hot(labels, 3).double(), torch.arange(3))
+    mask = torch.tensor([[1.0], [0.0], [1.0]], dtype=torch.float64)
+    y.mul_(mask)
+    F.cross_entropy(model(inputs), y).backward()
+    F.cross_entropy(plain(inputs), F.one_hot(labels, 3).double() * mask).backward()
+    assert bool(model.weight.grad.contains(plain.weight.grad).all())
+
+
+def test_two_batches_along_one_axis_or_two() -> None:
+    """What is clean for the samples of one batch says nothing about those of another."""
+    threat = T.AtMost(1, T.Linf(1.0))
+    space = bf.Symbols(threat)
+    x = torch.zeros(3, 3, dtype=torch.float64)
+    first, _ = space.lift(x, x, torch.arange(3))
+    second, _ = space.lift(x, x, torch.arange(3, 6))
+    assert float((first + second).sum().upper) >= 3.0
+    assert float((first + second.t()).sum().upper) >= 3.0
+    weighted = (first + 1) * torch.ones(3, 3, dtype=torch.float64) + (second.t() + 1)
+    for touched in (0, 4):
+        a, b = x.clone(), x.clone()
+        (a if touched < 3 else b)[touched % 3] += 1.0
+        value = (a + 1) + (b.t() + 1)
+        product = value @ value
+        assert bool((weighted @ weighted).contains(product).all())
+
+
+def test_a_replaced_sample_that_overflows_counts_as_nothing() -> None:
+    data = observed("bce", torch.float64)
+    model = nn.Linear(FEATURES, 1).double()
+    options = {"epochs": 1, "optimizer_options": {"lr": 0.2}, "clip_gradients": 0.5, "model": model}
+    certificate = certified(T.AtMost(1, T.Replacement()), "bce", data, "zonotope", **options)
+    huge = data.x.clone()
+    huge[2] = 1.5e308 * torch.tensor([1.0, -1.0, 1.0, -1.0, 1.0], dtype=torch.float64)
+    poisoned = certified(T.Linf(0.0), "bce", Data(huge, data.y, data.weights), "interval", **options).nominal
+    for bound, value in zip(certificate.model.parameters(), poisoned.parameters(), strict=True):
+        assert bool(bound.contains(value.detach()).all())
+
+
+def test_records_and_restrictions_mean_what_they_say() -> None:
+    assert repr(T.Labels(epsilon=0.0)) == "Labels(epsilon=0.0)"
+    with pytest.raises(ValueError, match="two tolerances"):
+        T.Tolerance({"a": 5.0, 0: "1%"}, columns=["a", "b"])
+    assert T.Linf(0.1).on(samples=[1, 2]).on(samples=[2, 3]).samples.tolist() == [2]
+    lifted = T.Linf(0.1).on(features=[0, 1]).on(features=[1]).lift(None, torch.zeros(1, 3), torch.zeros(1), [0]).inputs
+    assert (lifted.upper > 0).tolist() == [[False, True, False]]

@@ -132,6 +132,7 @@ THREATS: dict[str, tuple[Any, Poison, str, Any]] = {
     "linf per feature": (T.Linf(0.1 * PLANE), poisons.linf(0.1 * PLANE), "ce", None),
     "linf, clipped": (T.Linf(0.1, clip=(0, 1)), poisons.linf(0.1, (0, 1)), "bce", clipped),
     "l2": (T.L2(0.1), poisons.ball(0.1, 2), "bce", None),
+    "l2, clipped": (T.L2(0.8, clip=(0, 1)).on(features=[0, 1]), poisons.to_the_corner(0.8, [0, 1]), "bce", clipped),
     "l1": (T.L1(0.1), poisons.ball(0.1, 1), "ce", None),
     "labels": (T.AtMost(3, T.Labels()), poisons.at_most(3, poisons.labels(2)), "bce", None),
     "labels, hinge": (T.AtMost(2, T.Labels()), poisons.at_most(2, poisons.labels(2)), "hinge", None),
@@ -174,7 +175,14 @@ THREATS: dict[str, tuple[Any, Poison, str, Any]] = {
     "tolerance": (
         T.Tolerance({"a": 0.1, 1: "10%"}, columns=["a", "b", "c", "d", "e"]),
         lambda data, random: poisons.linf(
-            torch.stack((torch.full((SAMPLES,), 0.1), 0.1 * data.x[:, 1].abs(), *torch.zeros(3, SAMPLES)), 1).double()
+            torch.stack(
+                (
+                    torch.full((SAMPLES,), 0.1, dtype=torch.float64),
+                    0.1 * data.x[:, 1].abs().double(),
+                    *torch.zeros(3, SAMPLES, dtype=torch.float64),
+                ),
+                1,
+            )
         )(data, random),
         "bce",
         None,
