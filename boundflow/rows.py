@@ -171,7 +171,8 @@ class Expansion:
         if 2 * int(used.sum()) < len(used):  # a hidden unit depends on its own weights only
             coefficients, which = coefficients[:, used], which[used]
         all_in_order = len(which) == len(self.derived) and bool((which[1:] > which[:-1]).all())
-        total = coefficients @ (self.weights if all_in_order else self.weights[which])
+        weights = self.weights if all_in_order else self.weights[which]
+        total = coefficients @ weights.to(coefficients.dtype)  # of a tensor in another dtype: one more rounding each
         if len(view.known):
             total.index_add_(1, view.deep, elements[:, view.known])
         error = coefficients.abs().sum(1) * rounding.gamma(len(self.derived) + 4, total.dtype)
@@ -203,6 +204,8 @@ class Factors:
         self.norm_b = box(self.deep_b, 2)
         if self.bias is not None:
             self.deep_bias, self.error_bias = self._deep(self.bias.generators, self.bias.rows, width)
+            self.norm_bias = box(self.deep_bias, 1)
+        self.ready = range(0)  # the lines of the first factor that are expanded
 
     def _deep(self, generators: Tensor, rows: Rows, count: int) -> tuple[Tensor, Tensor]:
         """Coefficients of ``count`` elements over the deep rows; all zero where there are no rows."""
@@ -210,16 +213,31 @@ class Factors:
             return generators.new_zeros(count, len(self.expansion.deep)), generators.new_zeros(count)
         return self.expansion.expanded(generators.reshape(len(rows), count).T, rows)
 
+    def _lines(self, begin: int, end: int) -> tuple[Tensor, Tensor]:
+        """Deep coefficients of some lines of the first factor; many are expanded at a time, and kept."""
+        if begin not in self.ready or end - 1 not in self.ready:
+            count, inner = self.a.center.shape
+            self.ready = range(begin, min(count, max(end, begin + -(-LINES // inner))))
+            lines = self.a.generators[:, begin : self.ready.stop]
+            deep, error = self._deep(lines, self.a.rows, len(self.ready) * inner)
+            self.deep_a, self.error_a = deep.view(len(self.ready), inner, -1), error.view(len(self.ready), inner)
+        first, last = begin - self.ready.start, end - self.ready.start
+        return self.deep_a[first:last], self.error_a[first:last]
+
     def part(self, begin: int, end: int) -> tuple[Tensor, Tensor]:
         """Coefficients (elements, deep rows) of the lines from begin to end, and what they may be off by, summed."""
         center, inner = self.a.center[begin:end], self.b.center.shape[0]
-        deep, error = self._deep(self.a.generators[:, begin:end], self.a.rows, center.numel())
-        deep_a, error_a = deep.view(end - begin, inner, -1), error.view(end - begin, inner)
+        deep_a, error_a = self._lines(begin, end)
         total = torch.einsum("imk,mj->ijk", deep_a, self.b.center) + torch.einsum("im,mjk->ijk", center, self.deep_b)
         unit = rounding.gamma(inner + 4, total.dtype)
         off = (error_a + unit * box(deep_a, 2)) @ self.b.center.abs()
         off = off + center.abs() @ (self.error_b + unit * self.norm_b)
         if self.bias is not None:
             total = total + self.deep_bias
-            off = off + self.error_bias + unit * box(self.deep_bias, 1)
+            off = off + self.error_bias + unit * self.norm_bias
         return total.flatten(0, 1), rounding.up(off * (1 + unit)).flatten()
+
+
+LINES = (
+    256  # elements of a first factor that are expanded at a time, where one by one would read the expansion too often
+)

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 NOBODY = -1  # the owner of an error row or a derived symbol
 DERIVED = -2  # the part of a derived symbol
 GUESTS = 2**40  # owners from here on are test inputs
-CHUNK, CHUNK_CUDA = 2**18, 2**27  # numbers at a time when a support function looks through an expansion
+CHUNK, CHUNK_FACTORS, CHUNK_CUDA = 2**18, 2**20, 2**27  # numbers at a time when a support looks through an expansion
 
 
 class Symbols:
@@ -197,7 +197,8 @@ class Symbols:
         own = _Own(self, expansion, form, axes) if rows.batch is not None else None
         other = view.other if own is None else own.others(view)
         columns = self._columns(rows, expansion, other)
-        size = (CHUNK_CUDA if generators.is_cuda else CHUNK) // max(1, columns.count)
+        numbers = CHUNK_CUDA if generators.is_cuda else CHUNK if factors is None else CHUNK_FACTORS
+        size = numbers // max(1, columns.count)
         line = form.center.shape[-1] if factors is not None else 1
         size = max(line, size // line * line) if factors is not None else max(1, size, len(view.derived) // 4)
         reaches = []

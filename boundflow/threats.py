@@ -298,7 +298,11 @@ class _Moved(Change):
         # the radius is rounded up, so a symbol at 1 is a little more than the amount: the symbol covers it. What a
         # valid range cuts off shortens the rows of a box only: in a ball, features share one budget of distance
         reached = bounds if self.kind is Kind.BOX else boxed._bounds
-        radius = torch.where(reached[0] < reached[1], rounding.deviation(reached, center), 0.0)
+        radius = rounding.deviation(reached, center)
+        if self.kind is not Kind.BOX:  # the attacker's floats are rounded in every feature at once
+            rounded = (radius - amounts.to(radius.dtype)).clamp_min(0.0).flatten(1).amax(1)
+            radius = rounding.up(radius + values[0].numel() * rounded.view(-1, *(1,) * (values.dim() - 1)))
+        radius = torch.where(reached[0] < reached[1], radius, 0.0)
         return Deviation(center, Diagonal(radius, allowed & self.moving(values)), bounds)
 
     def _options(self) -> str:
@@ -712,7 +716,7 @@ class _Lifting:
             clean = Clean(clean_bounds, rounded, -values.dim(), self.owners)
         if rows is None:
             return Bounded(bounds, form, self.symbols, clean=clean)
-        return concretised("lift", bounds, form, self.symbols, clean=clean)
+        return concretised("lift", bounds, form, self.symbols, clean=clean, sharp=False)  # the interval is exact
 
 
 def _added(values: Tensor, deviations: list[Deviation]) -> Tensor:
@@ -735,6 +739,8 @@ __all__ = [
     "Categories",
     "Category",
     "Change",
+    "Deviation",
+    "Kind",
     "Labels",
     "Linf",
     "Missing",

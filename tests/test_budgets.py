@@ -201,6 +201,11 @@ def test_poisoned_floats_at_the_edge_of_the_ball() -> None:
             for direction in (-1, 1):
                 edge = (x.double() + direction * 0.1).to(dtype)
                 assert bool(lifted.contains(edge).all())
+        point = torch.full((1, 64), 12345.678, dtype=dtype)
+        for threat, amount in ((T.L2(0.1), 0.1 / 8), (T.L1(6.4), 0.1)):
+            edge = (point.double() + amount).to(dtype)  # rounded in every feature, all the same way
+            total = threat.lift(bf.Symbols(threat), point, point, np.arange(1)).inputs.double().sum()
+            assert float(total.lower) <= float(edge.double().sum()) <= float(total.upper)
 
 
 def test_class_weights_with_flipped_labels() -> None:
