@@ -125,14 +125,17 @@ def test_a_tensor_from_before_a_reduction_still_means_what_it_meant() -> None:
         assert bool(moved.contains(seen[2] - seen[0]).all())
 
 
-def poisoned_twice(threat: bf.threats.Threat, move: float, index: Tensor, flip: bool = False) -> None:
+def poisoned_twice(
+    threat: bf.threats.Threat, move: float, index: Tensor, flip: bool = False, attach: bool = True
+) -> None:
     """Two steps of an own loop on a batch in which samples occur more than once, against every touched sample."""
     data = observed("bce", torch.float64)
     targets = data.y.double().unsqueeze(1)
     space = bf.Symbols(threat, order=2)
     model = bf.lift(network(1, torch.float64), space)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
-    space.attach(optimizer)
+    if attach:
+        space.attach(optimizer)
     for _ in range(2):
         x, y = space.lift(data.x[index], targets[index], index)
         if flip:  # an augmentation of the lifted batch: columns in reverse for every other position
@@ -162,6 +165,24 @@ def test_a_sample_twice_in_one_batch() -> None:
     """It is one sample: its positions count together, and once against the budget."""
     index = torch.tensor([0, 1, 1, 1, 2, 5, 5, 7])
     poisoned_twice(T.AtMost(1, T.Linf(0.5)), 0.5, index)
+
+
+def test_written_out_and_own_rows_of_one_sample() -> None:
+    """Without a reduction, parameters carry a sample's rows written out beside its own: one owner, one term."""
+    poisoned_twice(T.AtMost(1, T.Linf(0.5)), 0.5, torch.arange(6), attach=False)
+    threat = T.AtMost(1, T.Linf(1.0))
+    space = bf.Symbols(threat)
+    x = torch.zeros(2, 1, dtype=torch.float64)
+    lifted, _ = space.lift(x, x, torch.arange(2))
+    total = lifted.sum(0, keepdim=True)  # written out: x_0 + x_1
+    product = lifted @ torch.ones(1, 1, dtype=torch.float64) * 1.0
+    model = torch.nn.Linear(1, 1, bias=False).double()
+    bf.lift(model, space)
+    with torch.no_grad():
+        model.weight.copy_(total + 1)
+    both = torch.mm(lifted + 2, model.weight.detach().t())  # (x_i + 2) (x_0 + x_1 + 1), of which one x is 1
+    assert float(product.upper.max()) >= 1.0
+    assert bool((both.upper >= 6.0).all()), "x_i = 1 makes 3 times 2"
 
 
 def test_flips_of_a_lifted_batch() -> None:
