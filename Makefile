@@ -1,10 +1,12 @@
 # One virtual environment, made once and again when pyproject.toml or constraints.txt change.
 PYTHON ?= python3
 INSTALLED := .venv/.installed
+# what the command alone needs
+COMMAND := .venv/.command
 
 .PHONY: demo test lint format mutants bench clean
 
-demo: $(INSTALLED)  ## train and certify Two-Moons, draw its decision barriers
+demo: $(COMMAND)  ## train and certify Two-Moons, draw its decision barriers
 	.venv/bin/fullcert train --dataset two-moons --epsilon 0.001 --domain zonotope --out runs/demo
 
 test: lint
@@ -29,6 +31,11 @@ bench: $(INSTALLED)
 clean:
 	rm -rf runs/demo build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
 	find . -path ./.venv -prune -o -type d -name __pycache__ -exec rm -rf {} +
+
+$(COMMAND): pyproject.toml constraints.txt
+	test -x .venv/bin/python || $(PYTHON) -m venv .venv
+	.venv/bin/python -m pip install -c constraints.txt -e ".[command]"
+	touch $@
 
 $(INSTALLED): pyproject.toml constraints.txt
 	test -x .venv/bin/python || $(PYTHON) -m venv .venv

@@ -502,7 +502,7 @@ def concretised(
             clean = Clean(inner, clean.radius, clean.axis, clean.samples)
     checked(operator, bounds, symbols)
     if clean is not None:
-        inner = torch.stack((torch.maximum(clean.bounds[0], bounds[0]), torch.minimum(clean.bounds[1], bounds[1])))
+        inner = _intersection(clean.bounds, bounds)
         checked(operator, inner, symbols)
         clean = Clean(inner, clean.radius if form is not None else None, clean.axis, clean.samples)
     return Bounded(bounds, form, symbols, nonnegative=nonnegative, clean=clean)
@@ -510,8 +510,11 @@ def concretised(
 
 def _within(bounds: Tensor, center: Tensor, reach: Tensor, radius: Tensor) -> Tensor:
     """Bounds intersected with ``center`` minus and plus what the symbols and the radius reach."""
-    concrete = rounding.widened(center.expand(2, *center.shape), rounding.up(reach + radius))
-    return torch.stack((torch.maximum(bounds[0], concrete[0]), torch.minimum(bounds[1], concrete[1])))
+    return _intersection(bounds, rounding.widened(center.expand(2, *center.shape), rounding.up(reach + radius)))
+
+
+def _intersection(first: Tensor, second: Tensor) -> Tensor:
+    return torch.stack((torch.maximum(first[0], second[0]), torch.minimum(first[1], second[1])))
 
 
 def point(value: Tensor, symbols: Symbols | None = None) -> Bounded:

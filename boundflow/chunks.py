@@ -11,7 +11,7 @@ things do not simply add up:
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import torch
 from torch import Tensor, nn
@@ -53,19 +53,10 @@ def _trained(model: nn.Module) -> int:
 
 def _activations(model: nn.Module, x: Tensor) -> int:
     """The numbers that the layers of a model put out for one sample."""
-    counted = 0
-
-    def count(module: nn.Module, args: object, output: object) -> None:
-        nonlocal counted
-        counted += output.numel() if isinstance(output, Tensor) else 0
-
     watched = copy.deepcopy(model).eval()
-    for module in watched.modules():
-        if not list(module.children()):
-            module.register_forward_hook(count)
+    layers = [module for module in watched.modules() if not list(module.children())]
     with torch.no_grad():
-        watched(torch.nan_to_num(x))
-    return max(1, counted)
+        return max(1, sum(output.numel() for output in _outputs(watched, layers, torch.nan_to_num(x))))
 
 
 def _apart(model: nn.Module, x: Tensor) -> bool:
@@ -85,25 +76,25 @@ def _apart(model: nn.Module, x: Tensor) -> bool:
             for parameter in tried.parameters():
                 parameter.add_(torch.randn_like(parameter))
             state = [torch.get_rng_state(), *(torch.cuda.get_rng_state(device) for device in devices)]
-            whole = _layers(tried, x)
+            whole = _outputs(tried, tried.modules(), x)
             after = [torch.get_rng_state(), *(torch.cuda.get_rng_state(device) for device in devices)]
             if not all(torch.equal(first, second) for first, second in zip(state, after, strict=True)):
                 return False
-            halves = [_layers(tried, piece) for piece in (x[:half], x[half:])]
+            halves = [_outputs(tried, tried.modules(), piece) for piece in (x[:half], x[half:])]
             if not _same(whole, halves):
                 return False
     return True
 
 
-def _layers(model: nn.Module, x: Tensor) -> list[Tensor]:
-    """What every layer puts out, in the order of their calls, and the model last."""
+def _outputs(model: nn.Module, layers: Iterable[nn.Module], x: Tensor) -> list[Tensor]:
+    """What some layers of a model put out, in the order of their calls."""
     seen: list[Tensor] = []
 
     def see(module: nn.Module, args: object, output: object) -> None:
         if isinstance(output, Tensor):
             seen.append(output)
 
-    hooks = [module.register_forward_hook(see) for module in model.modules()]
+    hooks = [module.register_forward_hook(see) for module in layers]
     try:
         model(x)
     finally:

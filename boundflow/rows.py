@@ -179,6 +179,9 @@ class Expansion:
         return total, rounding.up(error)
 
 
+LINES = 256  # elements of a first factor expanded at a time: a few by a few would read the expansion too often
+
+
 class Factors:
     """A matrix product ``a b + bias`` by its factors: its coefficients over the deep rows, made from theirs.
 
@@ -236,8 +239,3 @@ class Factors:
             total = total + self.deep_bias
             off = off + self.error_bias + unit * self.norm_bias
         return total.flatten(0, 1), rounding.up(off * (1 + unit)).flatten()
-
-
-LINES = (
-    256  # elements of a first factor that are expanded at a time, where one by one would read the expansion too often
-)

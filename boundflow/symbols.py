@@ -72,6 +72,8 @@ class Symbols:
 
     def declare(self, threat: Threat) -> int:
         """Take the parts of a threat into the table; gives the number of the first."""
+        if threat is self.threat and self.table:
+            return 0  # the threat of the space stands first, and every batch asks for it
         kinds = [[change.kind.value for change in clause.changes] for clause in threat.clauses]
         name = f"{threat!r} {kinds}"
         if name not in self._declared:
@@ -166,10 +168,6 @@ class Symbols:
         made = Batch(first[:, None] + np.arange(len(parts)), self._own, samples, parts)
         self._own -= len(parts)
         return made
-
-    def owners(self, rows: Rows) -> np.ndarray:
-        """The owning sample of each row, ``NOBODY`` for error rows."""
-        return self._owners[rows.numbers]
 
     # --- how far symbols reach --------------------------------------------------------------------------------
 

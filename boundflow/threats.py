@@ -93,6 +93,7 @@ class Threat(ABC):
             if clause.budget is not None and clause.budget > len(x):
                 raise ValueError(f"at most {clause.budget} of {len(x)} samples: the budget exceeds the data")
             for change in clause.changes:
+                change.about_these(len(x))
                 change.fits(x, y)
 
     def lift(self, symbols: Symbols | None, x: Tensor, y: Tensor, index: Any) -> Lifted:
@@ -228,10 +229,13 @@ class Change(Threat):
     def stand_in(self, x: Tensor) -> Tensor:
         return x
 
+    def about_these(self, count: int) -> None:
+        """Refuse a restriction to samples that are not there."""
+        if self.samples is not None and len(self.samples) and not 0 <= self.samples[0] <= self.samples[-1] < count:
+            raise ValueError(f"this threat is about samples up to {self.samples[-1]}, and there are {count}")
+
     def fits(self, x: Tensor, y: Tensor) -> None:
         """Refuse data that this change cannot be about."""
-        if self.samples is not None and len(self.samples) and not 0 <= self.samples[0] <= self.samples[-1] < len(x):
-            raise ValueError(f"this threat is about samples up to {self.samples[-1]}, and there are {len(x)}")
         self.deviation((x if self.about == "inputs" else y)[:1], x[:1], budgeted=True)
 
     @abstractmethod

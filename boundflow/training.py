@@ -145,12 +145,13 @@ def certify(
     saved = Checkpoint(checkpoint, checkpoint_every, {**recipe, "layers": repr(run.model)}, observed, sets)
     made = saved.resume() if resume else Made()
     watched = run.watched(validation, test_epsilon, recipe)
-    bar = Bar(*watched, chunk_size(run.model, run.x, symbols, batches[0], memory), made.steps)
+    size = chunk_size(run.model, run.x, symbols, batches[0], memory)
+    bar = Bar(*watched, size, made.steps)
     if shown(progress):
         callbacks = [*callbacks, bar]
     started, void_at_step = time.perf_counter() - made.seconds, made.void_at_step
     with saved, bar:
-        on_sets = run.on_sets(sets, batches, symbols, memory, made.steps)
+        on_sets = run.on_sets(sets, batches, symbols, size, made.steps)
         for number, _ in enumerate(run.on_observed(observed, batches, made.steps), start=made.steps + 1):
             value = None
             if void_at_step is None:
@@ -265,11 +266,10 @@ class _Run:
         return self._steps(trainer, batches, gradients, None, first)
 
     def on_sets(
-        self, trainer: Trainer, batches: Sequence[Tensor], symbols: Symbols | None, memory: float, first: int
+        self, trainer: Trainer, batches: Sequence[Tensor], symbols: Symbols | None, size: int, first: int
     ) -> Iterator[Tensor]:
-        """The same training on sets, a batch in as many pieces as the memory needs."""
+        """The same training on sets, at most ``size`` samples of a batch at a time."""
         model = trainer.model
-        size = chunk_size(self.model, self.x, symbols, batches[0], memory)
 
         def lifted(index: Tensor) -> Lifted:
             return self.threat.lift(symbols, self.x[index], self.targets[index], index)

@@ -57,7 +57,7 @@ MUTANTS = [
     ("rounding.py", "return torch.nextafter(bounds, _infinities", "return torch.nextafter(bounds, -_infinities", "one step inwards"),
     ("rounding.py", "up(torch.maximum(upper - center, center - lower))\n\n\ndef deviation", "up(upper - lower) * 0.49\n\n\ndef deviation", "radius of a ball too small"),
     ("rounding.py", 'if torch.get_float32_matmul_precision() != "highest":', "if False:", "reduced precision not refused"),
-    ("bounded.py", "rounding.up(reach + radius))\n    return torch.stack", "rounding.up(reach))\n    return torch.stack", "radius missed when bounds are read off a form"),
+    ("bounded.py", "rounding.widened(center.expand(2, *center.shape), rounding.up(reach + radius))", "rounding.widened(center.expand(2, *center.shape), rounding.up(reach))", "radius missed when bounds are read off a form"),
     ("bounded.py", "total * (1 + rounding.gamma(len(self.rows), total.dtype)) + self.radius", "total * 0.5 + self.radius", "reach of a form too small"),
     ("bounded.py", "target._recorded = target._version + 1", "target._recorded = target._version + 2", "wrong version after an in-place operator"),
     ("bounded.py", "if self._version != self._recorded:\n            raise StaleAlias", "if False:\n            raise StaleAlias", "aliases not noticed"),

@@ -17,6 +17,7 @@ from torch import Tensor
 import boundflow as bf
 from boundflow import symbols
 from boundflow.bounded import Form
+from boundflow.clean import Excess, Samples
 from boundflow.support import Columns, Kind, Part
 
 
@@ -288,6 +289,33 @@ def test_supports_in_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
         assert torch.allclose(first._bounds, second._bounds, rtol=1e-9, atol=1e-12)
 
 
+def test_what_pieces_add_is_taken_together() -> None:
+    """The worst samples of a batch may all lie in its last piece: the k largest of all pieces, not of each."""
+    random = np.random.default_rng(0)
+    owners = [np.array([0, 1, 2]), np.array([3, 0, 4])]  # sample 0 occurs in both
+    parts, beyond, more = [], [], []
+    for number, numbers in enumerate(owners):
+        beyond.append(random.integers(0, 9, size=(2, 3, 4)) * 1.0 + 10 * number)
+        more.append(random.integers(0, 9, size=(3, 4)) * 1.0 + 10 * number)
+        interval = torch.stack((torch.full((4,), -1.0), torch.full((4,), 1.0))).double()
+        radius = torch.full((4,), 0.5, dtype=torch.float64)
+        tensors = torch.from_numpy(beyond[-1]), radius, torch.from_numpy(more[-1])
+        parts.append(Excess(Samples(numbers, 2), interval, *tensors))
+    joined = Excess.joined(parts, 0.0)
+
+    def worst(excess: np.ndarray) -> np.ndarray:
+        by_owner = np.zeros((5, 4))
+        np.add.at(by_owner, np.concatenate(owners), excess)
+        return np.sort(by_owner, 0)[-2:].sum(0)
+
+    low, high = (worst(np.concatenate([piece[end] for piece in beyond])) for end in (0, 1))
+    lower, upper = joined.bounds().numpy()
+    assert np.all(lower <= -2 - low) and np.allclose(lower, -2 - low)
+    assert np.all(upper >= 2 + high) and np.allclose(upper, 2 + high)
+    radius = joined.total_radius().numpy()
+    assert np.all(radius >= 1 + worst(np.concatenate(more))) and np.allclose(radius, 1 + worst(np.concatenate(more)))
+
+
 # --- what a budget means --------------------------------------------------------------------------------------------
 
 
@@ -474,6 +502,7 @@ def test_threats_that_make_no_sense() -> None:
         "step": lambda: T.Quantised(0.1, 0.0),
         "exceeds the data": lambda: certified(T.AtMost(SAMPLES + 1, T.Labels()), "bce", data, "zonotope"),
         "samples up to": lambda: certified(T.Linf(0.1).on(samples=[SAMPLES]), "bce", data, "zonotope"),
+        f"samples up to {SAMPLES}": lambda: certified(T.Removal().on(samples=[SAMPLES]), "bce", data, "zonotope"),
         "Missing": lambda: certified(T.Linf(0.1), "bce", with_holes(data), "zonotope"),
         "one-hot": lambda: certified(T.Categories([[0, 1]]), "bce", data, "zonotope"),
         "columns": lambda: certified(T.Tolerance({9: 0.1}), "bce", data, "zonotope"),
