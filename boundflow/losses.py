@@ -36,7 +36,7 @@ from .bounded import (
     value,
 )
 from .errors import UnsupportedOperator
-from .rules.elementwise import mul, scaled, square
+from .rules.elementwise import mul, product, scaled, square
 from .rules.functions import SIGMOID, softplus_function
 from .rules.linear import combination, mean, sub, sum_
 from .rules.softmax import log_softmax_last, softmax_last
@@ -60,28 +60,30 @@ def reduced(losses: Tensor, reduction: str) -> Tensor:
 
 
 class BinaryCrossEntropy(torch.autograd.Function):
-    """softplus(z) - y z, elementwise."""
+    """softplus(z) - y z, elementwise. ``sharp=False`` where a sum follows, whose own bounds come from the form."""
 
     @staticmethod
     @internal
-    def forward(ctx: Any, logits: Any, targets: Any) -> Bounded:
+    def forward(ctx: Any, logits: Any, targets: Any, sharp: bool) -> Bounded:
         ctx.save_for_backward(logits, targets)
         z = as_set(logits)
         bounds = _bce_bounds(z._bounds, (value(targets),) if plain(targets) else targets._bounds.unbind(0))
         form = None
         if z.affine or (isinstance(targets, Bounded) and targets.affine):
-            form = sub(apply(softplus_function(1.0, THRESHOLD), z), mul(targets, z)).form
+            summands = [(apply(softplus_function(1.0, THRESHOLD), z), 1.0), (product(targets, z, sharp=False), -1.0)]
+            form = combination("binary_cross_entropy", summands, sharp=False).form
             charge = rounding.gamma(8, z.dtype) * (1 + 2 * z.form.modulus)
             form = Form(form.center, form.generators, rounding.up(form.radius + charge), form.rows, form.axis)
-        return concretised("binary_cross_entropy", bounds, form, symbols_of(z, targets))
+        return concretised("binary_cross_entropy", bounds, form, symbols_of(z, targets), sharp=sharp)
 
     @staticmethod
     @first_order
     def backward(ctx: Any, grad: Any) -> Any:  # type: ignore[override]
         logits, targets = ctx.saved_tensors
-        slope = combination("binary_cross_entropy", [(apply(SIGMOID, as_set(logits)), 1.0), (targets, -1.0)], terms=6)
+        summands = [(apply(SIGMOID, as_set(logits)), 1.0), (targets, -1.0)]
+        slope = combination("binary_cross_entropy", summands, terms=6, sharp=False)
         for_targets = mul(as_set(grad), -as_set(logits)) if ctx.needs_input_grad[1] else None
-        return mul(grad, slope), for_targets
+        return mul(grad, slope), for_targets, None
 
 
 def _bce_bounds(z: Tensor, targets: tuple[Tensor, ...]) -> Tensor:
@@ -118,7 +120,7 @@ def binary_cross_entropy_with_logits(
     same_kind(input, target)
     target = target if isinstance(target, Bounded) else target.to(input.dtype)
     if pos_weight is None:
-        losses = BinaryCrossEntropy.apply(input, target)
+        losses = BinaryCrossEntropy.apply(input, target, reduction == "none")
     else:
         losses = _weighted(input, target, pos_weight)
     return reduced(losses if weight is None else losses * weight, reduction)
@@ -130,8 +132,8 @@ def _weighted(z: Any, y: Any, weight: Any) -> Any:
     PyTorch computes ``1 + (w - 1) y`` instead of ``w y`` and ``1 - y``, which cancels, so both factors are sets that
     are wider by the roundings of 1 + w.
     """
-    positive = BinaryCrossEntropy.apply(z, torch.ones_like(value(y) if plain(y) else y.center))
-    negative = BinaryCrossEntropy.apply(z, torch.zeros_like(value(y) if plain(y) else y.center))
+    positive = BinaryCrossEntropy.apply(z, torch.ones_like(value(y) if plain(y) else y.center), True)
+    negative = BinaryCrossEntropy.apply(z, torch.zeros_like(value(y) if plain(y) else y.center), True)
     scale = 1 + torch.as_tensor(weight, dtype=z.dtype, device=z.device).abs()
     moduli = scale * (y.abs() if not isinstance(y, Bounded) else y._bounds.abs().amax(0))
     doubt = (1 + moduli) * rounding.gamma(8, z.dtype)
@@ -153,7 +155,7 @@ class LogProbabilities(torch.autograd.Function):
     def forward(ctx: Any, logits: Any, targets: Any, total: float | None) -> Bounded:
         ctx.save_for_backward(logits, targets)
         ctx.total = total
-        return sum_(mul(targets, -log_softmax_last(as_set(logits))), [-1])
+        return sum_(product(targets, -log_softmax_last(as_set(logits)), sharp=False), [-1])
 
     @staticmethod
     @first_order
@@ -165,7 +167,8 @@ class LogProbabilities(torch.autograd.Function):
         if ctx.total is None:
             total = sum_(targets, [-1], True) if isinstance(targets, Bounded) else targets.sum(-1, keepdim=True)
             weighted = mul(p, total)
-        slope = combination("cross_entropy", [(weighted, 1.0), (targets, -1.0)], terms=logits.shape[-1] + 6)
+        summands = [(weighted, 1.0), (targets, -1.0)]
+        slope = combination("cross_entropy", summands, terms=logits.shape[-1] + 6, sharp=False)
         grad = as_set(grad).unsqueeze(-1)
         for_targets = mul(grad, -log_softmax_last(logits)) if ctx.needs_input_grad[1] else None
         return mul(grad, slope), for_targets, None

@@ -63,8 +63,10 @@ def term(kind: Kind, coefficients: Tensor) -> tuple[Tensor, Tensor]:
         both = torch.where(both > 0, both + lost, (coefficients != 0).any(-1) * lost)
     elif kind is Kind.CROSS:
         both = coefficients.abs().amax(-1)
+    elif coefficients.shape[-1] == 1:  # one symbol: nothing to compare it with
+        return (-coefficients[..., 0]).clamp_min(0.0), coefficients[..., 0].clamp_min(0.0)
     else:
-        return (-coefficients).amax(-1).clamp_min(0.0), coefficients.amax(-1).clamp_min(0.0)
+        return (-coefficients.amin(-1)).clamp_min(0.0), coefficients.amax(-1).clamp_min(0.0)
     return both, both
 
 

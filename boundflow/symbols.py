@@ -40,6 +40,7 @@ NOBODY = -1  # the owner of an error row or a derived symbol
 DERIVED = -2  # the part of a derived symbol
 GUESTS = 2**40  # owners from here on are test inputs
 CHUNK, CHUNK_FACTORS, CHUNK_CUDA = 2**18, 2**20, 2**27  # numbers at a time when a support looks through an expansion
+FEWEST = 64  # elements at a time: fewer would read the expansion too often
 
 
 class Symbols:
@@ -198,7 +199,7 @@ class Symbols:
         numbers = CHUNK_CUDA if generators.is_cuda else CHUNK if factors is None else CHUNK_FACTORS
         size = numbers // max(1, columns.count)
         line = form.center.shape[-1] if factors is not None else 1
-        size = max(line, size // line * line) if factors is not None else max(1, size, len(view.derived) // 4)
+        size = max(line, size // line * line) if factors is not None else max(FEWEST, size, len(view.derived) // 4)
         reaches = []
         for begin in range(0, len(elements), size):
             part = elements[begin : begin + size]

@@ -64,6 +64,11 @@ def as_float(x: Any, other: Any) -> Any:
 
 @rule(aten.mul.Tensor, aten.mul.Scalar, example=lambda t: (t(2, 3), t(3)))
 def mul(a: Any, b: Any) -> Bounded:
+    return product(a, b)
+
+
+def product(a: Any, b: Any, sharp: bool = True) -> Bounded:
+    """``a b``. Operands that share no symbols are chosen independently: the hull of the corners is all there is."""
     if a is b:
         return square(a)
     a, b = as_float(a, b), as_float(b, a)
@@ -74,7 +79,9 @@ def mul(a: Any, b: Any) -> Bounded:
     form = None
     if any(isinstance(x, Bounded) and x.affine for x in (a, b)):
         form = _elementwise_form(a, b)
-    return concretised("mul", bounds, form, symbols_of(a, b), nonnegative(a, b), _clean(a, b, torch.mul, form))
+    sharp = sharp and all(isinstance(x, Bounded) and x.affine for x in (a, b))
+    clean = _clean(a, b, torch.mul, form)
+    return concretised("mul", bounds, form, symbols_of(a, b), nonnegative(a, b), clean, sharp)
 
 
 def _clean(a: Any, b: Any, f: Product, form: Form | None) -> Clean | None:

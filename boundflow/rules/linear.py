@@ -193,8 +193,12 @@ def combination(
     terms: float = 3,
     charged: Sequence[tuple[Any, float]] | None = None,
     factors: Factors | None = None,
+    sharp: bool = True,
 ) -> Bounded:
-    """``sum_i a_i x_i``. Roundings are charged on ``charged`` where plain PyTorch sums other terms than we do."""
+    """``sum_i a_i x_i``. Roundings are charged on ``charged`` where plain PyTorch sums other terms than we do.
+
+    ``sharp=False`` saves the support function where the summands hardly share symbols, or only the form is of interest.
+    """
     operands, axis = own_axis(*(x for x, _ in summands))
     same_kind(*operands)
     if axis is None and charged is not None:
@@ -221,7 +225,7 @@ def combination(
     if found is not None:
         clean = _combined_clean(summands, charged or summands, terms, bounds.shape[1:], form, found)
     never_negative = nonnegative(*operands) and all(a >= 0 for _, a in summands)
-    return concretised(name, bounds, form, symbols_of(*sets), never_negative, clean, factors=factors)
+    return concretised(name, bounds, form, symbols_of(*sets), never_negative, clean, sharp, factors)
 
 
 def _combined_clean(
