@@ -73,8 +73,11 @@ def read_images(dataset: str, sources: tuple[File, ...], folder: Path) -> tuple[
 def read_part(images: Path, labels: Path, dataset: str) -> Images:
     """Images with one channel, and the class of each."""
     pixels, classes = read_idx(images, dataset), read_idx(labels, dataset)
+    with reading(images, dataset):
+        if pixels.shape[1:] != SHAPE[1:]:
+            raise ValueError("images of another size")
     with reading(labels, dataset):
-        if pixels.shape[1:] != SHAPE[1:] or classes.shape != pixels.shape[:1] or classes.max(initial=0) > 9:
+        if classes.shape != pixels.shape[:1] or classes.max(initial=0) > 9:
             raise ValueError("labels of other images")
     return pixels[:, None], classes
 

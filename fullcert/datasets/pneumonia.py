@@ -39,7 +39,7 @@ def load_pneumonia_mnist(folder: Path, seed: int) -> Dataset:
     import zipfile
 
     path = FILE.path(folder)
-    with reading(path, "pneumonia-mnist", zipfile.BadZipFile, KeyError), path.open("rb") as file:
+    with reading(path, "pneumonia-mnist", zipfile.BadZipFile, KeyError, RuntimeError), path.open("rb") as file:
         arrays = np.load(file, allow_pickle=False)
         if not isinstance(arrays, Mapping):
             raise ValueError("one array alone")
