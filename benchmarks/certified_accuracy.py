@@ -153,7 +153,7 @@ def measure(
     recipe = setting.recipe
     data = load(CASES[name].dataset, Path(os.environ.get("BOUNDFLOW_DATA", ".")), seed)
     (x, y), (test_x, test_y) = (
-        (torch.tensor(part.inputs, device=device), torch.tensor(part.labels, device=device))
+        (torch.tensor(part.inputs, device=device).flatten(1), torch.tensor(part.labels, device=device))
         for part in (data.train, getattr(data, split))
     )
     x, y = x[:samples], y[:samples]

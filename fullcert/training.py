@@ -37,7 +37,7 @@ class Recipe:
         self.data = datasets.load(options.dataset, Path(options.data_dir), options.seed)
         self.planar = self.data.classes == 2 and self.data.train.inputs.shape[1:] == (2,)  # can be drawn
         outputs = losses.outputs(options.loss, self.data.classes)
-        self.initial = models.build(options, self.data.train.inputs[0].size, outputs)
+        self.initial = models.build(options, self.data.train.inputs.shape[1:], outputs)
 
     def certify(self, progress: Callable[[bf.Step], None]) -> bf.Certificate:
         """Train on the observed data, and on every dataset the threat allows."""

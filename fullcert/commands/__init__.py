@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from fullcert.commands.datasets import datasets
 from fullcert.commands.train import train
 from fullcert.mistakes import Mistake
 
@@ -14,6 +15,7 @@ application = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 application.command(epilog="Example: fullcert train --dataset two-moons --epsilon 0.001 --out runs/moons")(train)
+application.add_typer(datasets, name="datasets")
 
 
 @application.callback(invoke_without_command=True, epilog="Example: fullcert train --help")
