@@ -1,0 +1,293 @@
+"""How the columns of a table become the inputs of a network: numbers scaled, categories as one-hot columns.
+
+The encoding is part of the training algorithm. It is kept with the run, and used unchanged for every later row. Its
+numbers come from one of three places, and the encoding says which:
+
+- *fixed*: the user gave them, or they come from trusted data: a choice made before training, like the seed;
+- *the same for all*: no allowed dataset gives other ones, because the threat does not touch the column, or because mean
+  and deviation, rounded to a coarse grid, are the same over all that the threat allows;
+- *declared*: taken from the observed data as if they had been fixed beforehand. Another dataset would have given other
+  numbers, and the certificate does not cover that.
+
+For a column of which each value can move by t, in a share p of the samples: the mean moves by at most p t, and the
+deviation by at most sqrt(p) t, because the deviation is a seminorm and that of the moves is at most their root mean
+square. So the mean is rounded to a multiple of half the scale, the deviation to a power of two, and if both ends of
+what they can be round to the same numbers, every allowed dataset gives these.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from fullcert.mistakes import Mistake
+from fullcert.tables import Table, is_number, listed
+
+FIXED, SAME, DECLARED = "fixed beforehand", "the same for every allowed dataset", "declared, not covered"
+MOST_CATEGORIES = 1000
+
+
+@dataclass(frozen=True)
+class Number:
+    """A column of numbers: ``(x - center) / scale``."""
+
+    name: str
+    center: float
+    scale: float
+    source: str
+
+    width = 1
+
+    def encoded(self, column: np.ndarray) -> np.ndarray:
+        return ((column - self.center) / self.scale)[:, None]
+
+
+@dataclass(frozen=True)
+class Words:
+    """A column of categories: one-hot. A category that is not in the list is a row of zeros."""
+
+    name: str
+    values: tuple[str, ...]
+    source: str
+
+    @property
+    def width(self) -> int:
+        return len(self.values)
+
+    def encoded(self, column: np.ndarray) -> np.ndarray:
+        return (as_words(column)[:, None] == np.array(self.values)[None]).astype(np.float64)
+
+
+@dataclass(frozen=True)
+class Image:
+    """An array of inputs that is used as it is."""
+
+    name: str
+    shape: tuple[int, ...]
+    source: str = FIXED
+
+    @property
+    def width(self) -> int:
+        return math.prod(self.shape)
+
+
+Column = Number | Words | Image
+KINDS: dict[str, type[Column]] = {"number": Number, "words": Words, "image": Image}
+
+
+@dataclass(frozen=True)
+class Target:
+    """The column that is predicted: classes by name, or a number that is scaled."""
+
+    name: str
+    classes: tuple[str, ...] = ()
+    center: float = 0.0
+    scale: float = 1.0
+
+    @property
+    def regression(self) -> bool:
+        return not self.classes
+
+    def encoded(self, column: np.ndarray) -> np.ndarray:
+        if self.regression:
+            return (column - self.center) / self.scale
+        words = as_words(column)
+        unknown = sorted(set(words) - set(self.classes))
+        if unknown:
+            raise Mistake(f"the column {self.name!r} holds {listed(unknown)}, and the classes are {listed(self.classes)}")
+        return np.searchsorted(np.array(self.classes), words)
+
+
+@dataclass(frozen=True)
+class Encoding:
+    """All columns, in the order of the inputs, and the target."""
+
+    columns: tuple[Column, ...]
+    target: Target
+
+    @property
+    def features(self) -> tuple[str, ...]:
+        """The name of every input."""
+        names: list[str] = []
+        for column in self.columns:
+            if isinstance(column, Words):
+                names += [f"{column.name}={value}" for value in column.values]
+            else:
+                names += [column.name] * column.width
+        return tuple(names)
+
+    def places(self, name: str) -> list[int]:
+        """Which inputs a column becomes."""
+        begin = 0
+        for column in self.columns:
+            if column.name == name:
+                return list(range(begin, begin + column.width))
+            begin += column.width
+        raise Mistake(f"there is no column {name!r} among the inputs: they are {listed(c.name for c in self.columns)}")
+
+    def column(self, name: str) -> Column:
+        self.places(name)
+        return next(column for column in self.columns if column.name == name)
+
+    def inputs(self, table: Table) -> np.ndarray:
+        """The inputs of a network, (N, features); NaN where a number is missing."""
+        if isinstance(self.columns[0], Image):
+            values = table.column(self.columns[0].name)
+            if values.shape[1:] != self.columns[0].shape:
+                raise Mistake(f"{table.path} has inputs of shape {values.shape[1:]}, not {self.columns[0].shape}")
+            return values
+        parts = []
+        for column in self.columns:
+            values = table.column(column.name)
+            if isinstance(column, Number) and not is_number(values):
+                raise Mistake(f"the column {column.name!r} of {table.path} must hold numbers, as it did in training")
+            parts.append(column.encoded(values))  # type: ignore[union-attr]
+        return np.concatenate(parts, axis=1)
+
+    def as_data(self) -> dict[str, Any]:
+        names = {kind: name for name, kind in KINDS.items()}
+        return {"columns": [{"kind": names[type(c)], **asdict(c)} for c in self.columns], "target": asdict(self.target)}
+
+    @classmethod
+    def from_data(cls, data: dict[str, Any]) -> "Encoding":
+        columns = []
+        for entry in data["columns"]:
+            options = {key: tuple(value) if isinstance(value, list) else value for key, value in entry.items()}
+            columns.append(KINDS[options.pop("kind")](**options))
+        target = {key: tuple(value) if isinstance(value, list) else value for key, value in data["target"].items()}
+        return cls(tuple(columns), Target(**target))
+
+
+def as_words(column: np.ndarray) -> np.ndarray:
+    """Values as words: whole numbers without a point, so that 1 and 1.0 are one category."""
+    if not is_number(column):
+        return column
+    return np.array(["" if math.isnan(v) else str(int(v)) if v == int(v) else repr(float(v)) for v in column])
+
+
+# --- making one ---------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Moves:
+    """What a threat can do to the features: by column how far a value moves, in what share of the samples.
+
+    ``anything``: samples can be removed or replaced, and every statistic with them.
+    """
+
+    by_column: Mapping[str, float]
+    everywhere: float = 0.0
+    share: float = 1.0
+    anything: bool = False
+
+
+def make(
+    table: Table,
+    target: str,
+    *,
+    regression: bool,
+    ignore: Sequence[str] = (),
+    categorical: Sequence[str] = (),
+    relative: Sequence[str] = (),
+    fixed: Mapping[str, tuple[float, float]],
+    moves: Moves,
+    trusted: bool = False,
+) -> Encoding:
+    """The encoding of a table. Columns in ``relative`` have a tolerance in per cent: they are not centered."""
+    for name in (target, *ignore, *categorical, *relative, *fixed):
+        table.column(name)
+    names = [name for name in table.columns if name != target and name not in ignore]
+    if not names:
+        raise Mistake(f"{table.path} has no column besides {target!r} to predict it from")
+    arrays = [name for name in names if table.columns[name].ndim > 1]
+    if arrays:
+        if len(names) > 1:
+            raise Mistake(f"{table.path} holds the arrays {listed(names)}: leave out all but one with --ignore")
+        return Encoding((Image(arrays[0], table.columns[arrays[0]].shape[1:]),), _target(table, target, regression))
+    columns: list[Column] = []
+    for name in names:
+        values = table.columns[name]
+        if not is_number(values) or name in categorical:
+            columns.append(_words(name, values, moves, trusted))
+        elif name in fixed:
+            columns.append(Number(name, *fixed[name], FIXED))
+        else:
+            columns.append(_number(name, values, name in relative, moves, trusted))
+    return Encoding(tuple(columns), _target(table, target, regression))
+
+
+def _target(table: Table, name: str, regression: bool) -> Target:
+    values = table.column(name)
+    if values.ndim > 1:
+        raise Mistake(f"the target {name!r} must be one value a sample, not an array of shape {values.shape[1:]}")
+    words = as_words(values)
+    if (words == "").any():
+        raise Mistake(f"{int((words == '').sum())} rows have no value in the target column {name!r}")
+    if regression:
+        if not is_number(values):
+            raise Mistake(f"--regression needs numbers in the target column {name!r}")
+        return Target(name, center=float(values.mean()), scale=float(values.std()) or 1.0)
+    classes = sorted(set(words), key=lambda word: (len(word), word)) if is_number(values) else sorted(set(words))
+    if len(classes) < 2:
+        raise Mistake(f"the target column {name!r} holds one class only, {classes[0]!r}")
+    if len(classes) > MOST_CATEGORIES // 10:
+        raise Mistake(f"the target column {name!r} holds {len(classes)} different values: is this --regression?")
+    return Target(name, tuple(sorted(classes)))
+
+
+def _words(name: str, values: np.ndarray, moves: Moves, trusted: bool) -> Words:
+    found = tuple(sorted(set(as_words(values)) - {""}))
+    if len(found) > MOST_CATEGORIES:
+        raise Mistake(f"the column {name!r} holds {len(found)} categories: leave it out with --ignore {name}")
+    if trusted:
+        return Words(name, found, FIXED)
+    changed = moves.anything or name in moves.by_column or moves.everywhere > 0
+    return Words(name, found, DECLARED if changed else SAME)
+
+
+def _number(name: str, values: np.ndarray, relative: bool, moves: Moves, trusted: bool) -> Number:
+    known = values[~np.isnan(values)]
+    if not len(known):
+        raise Mistake(f"the column {name!r} holds no value at all: leave it out with --ignore {name}")
+    mean = 0.0 if relative else float(known.mean())
+    deviation = float(np.sqrt(((known - mean) ** 2).mean())) if relative else float(known.std())
+    if trusted:
+        return Number(name, mean, deviation or 1.0, FIXED)
+    move = moves.by_column.get(name, moves.everywhere)
+    if not move and not moves.anything:
+        return Number(name, mean, deviation or 1.0, SAME)
+    center, scale, sure = rounded(mean, deviation, math.inf if moves.anything else move, moves.share)
+    return Number(name, 0.0 if relative else center, scale, SAME if sure else DECLARED)
+
+
+def rounded(mean: float, deviation: float, move: float, share: float) -> tuple[float, float, bool]:
+    """Center and scale on the coarse grid, and whether every allowed dataset gives the same."""
+    scale = _power_of_two(deviation)
+    center = _on_grid(mean, scale)
+    slack = 1e-9 * (abs(mean) + deviation + 1)  # both are computed in floating point
+    least, most = deviation - math.sqrt(share) * move - slack, deviation + math.sqrt(share) * move + slack
+    if not math.isfinite(move) or least <= 0 or not _power_of_two(least) == scale == _power_of_two(most):
+        return center, scale, False
+    ends = {_on_grid(mean + side * (share * move + slack), scale) for side in (-1, 1)}
+    return center, scale, ends == {center}
+
+
+def _power_of_two(deviation: float) -> float:
+    return 2.0 ** round(math.log2(deviation)) if deviation > 0 else 1.0
+
+
+def _on_grid(mean: float, scale: float) -> float:
+    return round(2 * mean / scale) * scale / 2
+
+
+def slack(encoding: Encoding, name: str, values: np.ndarray) -> float:
+    """How far the scaled value of a moved number can be off by rounding, beyond the scaled move."""
+    column = encoding.column(name)
+    assert isinstance(column, Number)
+    known = np.abs(values[~np.isnan(values)])
+    return 8 * 2.0**-52 * (float(known.max(initial=0.0)) + abs(column.center)) / column.scale
+
+
+__all__ = ["DECLARED", "FIXED", "SAME", "Encoding", "Image", "Moves", "Number", "Target", "Words", "make", "replace"]

@@ -1,0 +1,185 @@
+"""Tables of the user: columns by name, from CSV, Parquet or NPZ, and back.
+
+A column is an array of numbers, or of words. Missing values are NaN in numbers and the empty word in words; everything
+else that stands in a cell, "?" included, is a value. Reading decides nothing that depends on more than one column.
+"""
+
+import csv
+import io
+import json
+import zipfile
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fullcert.mistakes import Mistake
+
+MISSING = frozenset({"", "nan", "na", "n/a", "null", "none"})  # cells that hold no value, whatever their case
+
+
+@dataclass(frozen=True)
+class Table:
+    """Columns by name, all of one length: numbers (float64) or words (str). An array of images is a column too."""
+
+    columns: dict[str, np.ndarray]
+    path: Path
+
+    def __len__(self) -> int:
+        return len(next(iter(self.columns.values())))
+
+    def column(self, name: str) -> np.ndarray:
+        if name not in self.columns:
+            raise Mistake(f"{self.path} has no column {name!r}: it has {listed(self.columns)}")
+        return self.columns[name]
+
+
+def listed(names: Any) -> str:
+    """Some names, for a sentence."""
+    names = list(names)
+    return ", ".join(map(repr, names[:12])) + (f" and {len(names) - 12} more" if len(names) > 12 else "")
+
+
+def is_number(column: np.ndarray) -> bool:
+    return column.dtype.kind == "f"
+
+
+# --- reading ----------------------------------------------------------------------------------------------------------
+
+
+def read(path: Path) -> Table:
+    """The table in a file; its ending says how it is written."""
+    reader = READERS.get(path.suffix.lower())
+    if reader is None:
+        raise Mistake(f"{path} must end with one of {', '.join(READERS)}")
+    try:
+        columns = reader(path)
+    except (OSError, ValueError, KeyError, EOFError, UnicodeError, csv.Error, zipfile.BadZipFile) as error:
+        why = getattr(error, "strerror", None) or str(error) or type(error).__name__
+        raise Mistake(f"{path} cannot be read: {' '.join(why.split())}") from None
+    if not columns or not len(next(iter(columns.values()))):
+        raise Mistake(f"{path} holds no rows")
+    lengths = {name: len(column) for name, column in columns.items()}
+    if len(set(lengths.values())) > 1:
+        raise Mistake(f"{path} has columns of different lengths: {lengths}")
+    return Table(columns, path)
+
+
+def read_csv(path: Path) -> dict[str, np.ndarray]:
+    """A header, then rows of as many cells; spaces around a cell do not count."""
+    with path.open(newline="", encoding="utf-8-sig") as file:
+        rows = [row for row in csv.reader(file, skipinitialspace=True, strict=True) if row]
+    if not rows:
+        raise ValueError("it is empty")
+    header = [name.strip() for name in rows[0]]
+    if "" in header or len(set(header)) < len(header):
+        raise ValueError("its first line must name every column, each name once")
+    for number, row in enumerate(rows[1:], start=2):
+        if len(row) != len(header):
+            raise ValueError(f"row {number} has {len(row)} cells, and the header has {len(header)}")
+    columns = zip(*rows[1:], strict=True) if len(rows) > 1 else ([] for _ in header)
+    return {name: from_words([cell.strip() for cell in cells]) for name, cells in zip(header, columns, strict=True)}
+
+
+def from_words(cells: list[str]) -> np.ndarray:
+    """Numbers where every cell that holds a value is one; words otherwise."""
+    present = ["" if cell.lower() in MISSING else cell for cell in cells]
+    try:
+        return np.array([float(cell) if cell else np.nan for cell in present], dtype=np.float64)
+    except ValueError:
+        return np.array(present)
+
+
+def read_parquet(path: Path) -> dict[str, np.ndarray]:
+    try:
+        from pyarrow import ArrowException, parquet
+    except ModuleNotFoundError:
+        raise Mistake("Parquet needs pyarrow, which is not here: pip install 'boundflow[tables]'") from None
+    try:
+        table = parquet.read_table(path)
+    except ArrowException as error:
+        raise ValueError(str(error).splitlines()[0]) from None
+    return {name: from_values(table.column(name).to_pylist()) for name in table.column_names}
+
+
+def from_values(values: list[Any]) -> np.ndarray:
+    """A column of Python values; None is missing."""
+    if all(value is None or isinstance(value, int | float) for value in values):
+        return np.array([np.nan if value is None else float(value) for value in values], dtype=np.float64)
+    return from_words(["" if value is None else str(value).strip() for value in values])
+
+
+def read_npz(path: Path) -> dict[str, np.ndarray]:
+    """Arrays by name, without pickled objects. A matrix is split into columns; images stay whole.
+
+    Bytes are pixels and become numbers from 0 to 1, by a division that is fixed beforehand.
+    """
+    with np.load(path, allow_pickle=False) as archive:
+        arrays = {name: archive[name] for name in archive.files}
+    columns: dict[str, np.ndarray] = {}
+    for name, array in arrays.items():
+        if array.ndim == 0:
+            raise ValueError(f"{name} is a single value, not an array of samples")
+        if array.dtype == np.uint8 and array.ndim > 2:
+            columns[name] = array / 255.0
+        elif array.dtype.kind not in "fiub":
+            columns[name] = from_words([str(value) for value in array.reshape(-1)]).reshape(array.shape)
+        elif array.ndim == 2:
+            columns |= {f"{name}{number}": values for number, values in enumerate(array.T.astype(np.float64))}
+        else:
+            columns[name] = array.astype(np.float64)
+    return columns
+
+
+READERS: dict[str, Callable[[Path], dict[str, np.ndarray]]] = {
+    ".csv": read_csv,
+    ".parquet": read_parquet,
+    ".npz": read_npz,
+}
+
+
+# --- writing ----------------------------------------------------------------------------------------------------------
+
+
+def written(columns: Mapping[str, list[Any]], ending: str) -> bytes:
+    """The content of a file with this ending."""
+    if ending not in WRITERS:
+        raise Mistake(f"results are written as {', '.join(WRITERS)}, not {ending!r}")
+    return WRITERS[ending](columns)
+
+
+def as_csv(columns: Mapping[str, list[Any]]) -> bytes:
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(columns)
+    writer.writerows(zip(*(map(_cell, values) for values in columns.values()), strict=True))
+    return text.getvalue().encode()
+
+
+def _cell(value: Any) -> Any:
+    return str(value).lower() if isinstance(value, bool) else "" if value is None else value
+
+
+def as_parquet(columns: Mapping[str, list[Any]]) -> bytes:
+    try:
+        import pyarrow
+        from pyarrow import parquet
+    except ModuleNotFoundError:
+        raise Mistake("Parquet needs pyarrow, which is not here: pip install 'boundflow[tables]'") from None
+    stream = io.BytesIO()
+    parquet.write_table(pyarrow.table(dict(columns)), stream)
+    return stream.getvalue()
+
+
+def as_json(columns: Mapping[str, list[Any]]) -> bytes:
+    rows = [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
+    return (json.dumps(rows, indent=1, allow_nan=False) + "\n").encode()
+
+
+WRITERS: dict[str, Callable[[Mapping[str, list[Any]]], bytes]] = {
+    ".csv": as_csv,
+    ".parquet": as_parquet,
+    ".json": as_json,
+}
