@@ -17,7 +17,7 @@ WIDTH, HEIGHT = 440, 240
 LEFT, RIGHT, TOP, BOTTOM = 54, 428, 12, 194  # of the plot in the chart
 MARKED = 25  # points of a line up to which each has a mark
 DRAWN = 240  # points of a line that are drawn; of longer ones the extremes are kept
-ROW, NAME = 40, 26  # height of a row of bars, and characters of a name that fit
+ROW, NAME = 40, 32  # height of a row of bars, and characters of a name that fit
 
 
 @dataclass(frozen=True)
@@ -183,7 +183,7 @@ def scale(axis: Axis, bottom: int, across: str) -> str:
 
 def bar_row(bar: Bar, axis: Axis, top: int) -> str:
     """One bar under its name."""
-    short = bar.name if len(bar.name) <= NAME else bar.name[: NAME - 1] + "…"
+    short = bar.name if len(bar.name) <= NAME else "…" + bar.name[1 - NAME :]  # names of layers differ at their ends
     names = text(2, top + 14, short, "name") + text(RIGHT, top + 14, bar.words, "tick", "end")
     if bar.value is None:
         return names

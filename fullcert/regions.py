@@ -259,7 +259,7 @@ def frame(plane: dict[str, Any], height: int) -> str:
                 f'<path class="axis" d="M{LEFT} {y:.1f}h-4"/>',
                 text(LEFT - 8, round(y + 4, 1), label, "tick", "end"),
             ]
-    first, second = (str(name) for name in plane["features"])
+    first, second = (shortened(str(name), 40) for name in plane["features"])
     parts.append(text(LEFT + PLOT / 2, TOP + height + 42, first, "label", "middle"))
     middle = TOP + height / 2
     turned_text = f'<text class="label" text-anchor="middle" transform="translate(13 {middle:g}) rotate(-90)">'

@@ -154,10 +154,13 @@
     const cell = element("span", undefined, "intervals");
     const [lower, upper] = [data.lower[index], data.upper[index]];
     const place = (value) => 2 + 116 * ((value / 2 - lowest / 2) / (highest / 2 - lowest / 2 || 1)); // halves do not overflow
-    const picture = drawing("svg", { viewBox: `0 0 120 ${6 * lower.length + 2}`, "aria-hidden": "true" });
-    picture.append(drawing("path", { class: "zero", d: `M${place(0)} 0V${6 * lower.length + 2}` }));
+    const many = lower.length > DETAILED;
+    const pitch = many ? 3 : 6;
+    const height = pitch * lower.length + 2;
+    const picture = drawing("svg", { viewBox: `0 0 120 ${height}`, "aria-hidden": "true", class: many ? "many" : "" });
+    picture.append(drawing("path", { class: "zero", d: `M${place(0)} 0V${height}` }));
     const lines = lower.map((low, output) => {
-      const y = 4 + 6 * output;
+      const y = 1 + pitch * (output + 0.5);
       if (low !== null && upper[output] !== null) {
         const [start, end] = [place(low), place(upper[output])];
         picture.append(drawing("path", { class: "bound", d: `M${start} ${y}H${Math.max(end, start + 1.5)}` }));
@@ -168,7 +171,7 @@
     const words = element("span");
     for (const line of lines) words.append(element("div", line));
     cell.append(picture, words);
-    if (lines.length > DETAILED) {
+    if (many) {
       const folded = element("details");
       folded.append(element("summary", `${lines.length} outputs`), ...words.childNodes);
       words.replaceWith(folded);

@@ -138,7 +138,7 @@ def regression() -> dict[str, Any]:
     steps = [{**step, "nominal_accuracy": None, "certified_accuracy": None} for step in evaluation()["steps"]]
     radii = [{"epsilon": epsilon, "mean_width": 0.1 + epsilon} for epsilon in EPSILONS]
     changes = {"headline": headline, "steps": steps, "radii": radii, "samples": rows, "classes": [], "plane": None}
-    return evaluation(task="regression", **changes)
+    return evaluation() | {"task": "regression", **changes}
 
 
 def counts(samples: int, certified: int, **changes: Any) -> dict[str, Any]:
@@ -172,7 +172,10 @@ def data_of(page: str) -> dict[str, Any]:
 
 # --- words and numbers ----------------------------------------------------------------------------------------------
 
-WHO = "changed every feature of every training sample by up to 0.001 and moved every feature of the test input by up to 0.01"
+WHO = (
+    "changed every feature of every training sample by up to 0.001 "
+    "and moved every feature of the test input by up to 0.01"
+)
 
 
 @pytest.mark.parametrize(
@@ -214,7 +217,7 @@ def test_a_regression_speaks_of_bounds() -> None:
     page = report.render(regression())
     assert "could have moved any of these 37 predictions out of its bounds, which are 0.12 wide on average." in page
     assert "Mean absolute error" in page and "Accuracy over the steps" not in page and "Certified accuracy" not in page
-    assert "Mean width of the predictions" in page and data_of(page)["label"][0] == 0.438571
+    assert "Mean width of the predictions" in page and data_of(page)["label"][0] == 0.43857
 
 
 def test_what_is_missing_is_left_out() -> None:
@@ -281,7 +284,7 @@ def test_half_a_surrogate_can_be_written() -> None:
 
 def test_nothing_is_asked_from_outside() -> None:
     page = report.render(evaluation())
-    assert not re.search(r"(?:src|href|action|poster)\s*=\s*[\"']?(?!#)", page.replace('href="#', 'href="#'))
+    assert re.findall(r"\b(?:src|href|action|poster)\s*=\s*(?!\"#)", page) == []
     assert "@import" not in page and not re.search(r"url\((?!#)", page) and "default-src 'none'" in page
     assert not re.search(r"https?://(?!www\.w3\.org/2000/svg)", page)
 
@@ -560,7 +563,7 @@ def test_hostile_names_are_shown_as_they_are(opened: Opened) -> None:
     assert page.title().startswith(HOSTILE[:20])
     assert " ".join(column(page, "Prediction")[1].split()) == shown
     page.get_by_label("Row number or class").fill("<B>")
-    expect(page.locator("#counted")).to_have_text("114 of 200 samples")
+    expect(page.locator("#counted")).to_have_text("115 of 200 samples")
     assert page.locator("b", has_text=re.compile("^$")).count() == 0
 
 
@@ -582,6 +585,7 @@ def test_values_are_read_under_the_pointer_and_with_keys(opened: Opened) -> None
 
 def test_every_control_has_a_name(opened: Opened) -> None:
     page = opened(evaluation())
+    page.locator("details").evaluate_all("nodes => nodes.forEach(node => { node.open = true; })")
     controls = page.locator("button, input, select, summary, [role=slider], [role=region], [role=img], nav")
     assert controls.count() > 25
     nameless = [control.evaluate("node => node.outerHTML") for control in controls.all() if not name_of(control)]
@@ -597,9 +601,9 @@ def test_every_control_has_a_name(opened: Opened) -> None:
 
 def name_of(control: Locator) -> str:
     """The accessible name that the browser works out."""
-    snapshot = control.aria_snapshot().splitlines()[0]
-    quoted = re.search(r'"(.+)"', snapshot)
-    return quoted[1] if quoted else ""
+    lines = control.aria_snapshot().splitlines() or [""]
+    quoted = re.search(r'"(.+)"|^- text: (.+)', lines[0])
+    return (quoted[1] or quoted[2]) if quoted else ""
 
 
 @pytest.mark.parametrize(
@@ -682,7 +686,7 @@ def contrast(first: str, second: str) -> float:
 
 @pytest.mark.parametrize("mode", [0, 1], ids=["light", "dark"])
 def test_text_has_the_contrast_of_level_aa(mode: int) -> None:
-    found = re.findall(r"--([\w-]+): #([0-9a-f]{3,6});", report.source("report.css").split("* { box-sizing")[0])
+    found = re.findall(r"--([\w-]+): #([0-9a-f]{3,6});", report.source("report.css").split("*, ::before")[0])
     half = len(found) // 2
     colours = dict(found[:half] if mode == 0 else found[half:])
     for paper in ("paper", "raised"):
