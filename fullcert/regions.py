@@ -1,11 +1,9 @@
 """The plane of a two-dimensional task as SVG: where each class is certified, for every test radius.
 
-What was computed is a grid of points. A region is the union of the cells around its points; its outline is found by
-walking along the sides between a cell of the region and one outside, with the region on the right, and is smoothed over
-a few cells. So a line is true to about half a cell: only the points themselves were certified.
+What was computed is a grid of points, and only the points themselves were certified. A region is drawn as the union of
+the cells around its points, with a smooth outline.
 """
 
-from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from html import escape
 from typing import Any
@@ -13,17 +11,11 @@ from typing import Any
 from fullcert.axes import linear
 from fullcert.charts import text
 from fullcert.numerals import number, percent
+from fullcert.outlines import RING, SHARPNESS, UNDECIDED, Grid, framed, labels, path, traced
 
 WIDTH, LEFT, TOP, EDGE = 560, 50, 14, 14  # of the picture, and around the plot
 PLOT = WIDTH - LEFT - EDGE
-SHARPNESS = 10  # steps of a coordinate in one cell: coordinates are whole numbers
-PASSES = 4  # of smoothing
-UNDECIDED, NOTHING = ".", " "
-RING = 2  # cells around the grid
 MARKS = ("m-2 0a2 2 0 1 0 4 0a2 2 0 1 0-4 0z", "m0-2.8l2.7 4.7h-5.4z", "m-2-2h4v4h-4z", "m0-3l3 3-3 3-3-3z")
-
-Corner = tuple[int, int]
-Grid = list[str]
 
 
 @dataclass(frozen=True)
@@ -62,9 +54,9 @@ def picture(plane: dict[str, Any], classes: list[str], shares: dict[float, str])
     for epsilon, certified in zip(plane["epsilons"], plane["certified"], strict=True):
         share = percent((len(certified) - certified.count(UNDECIDED)) / len(certified))
         words = f"Test radius {number(epsilon)}: {share} of the plane is certified{shares.get(epsilon, '')}."
-        grid = rows(certified, points)
+        grid = framed(certified, points)
         radii.append(Radius(epsilon, certified_regions(grid, height), class_names(grid, classes, height), words))
-    overlay = boundary(rows(plane["nominal"], points), height) + samples(plane, height)
+    overlay = boundary(framed(plane["nominal"], points), height) + samples(plane, height)
     present = sorted({*labels(plane["nominal"]), *(int(sample[2]) for sample in plane["train"])})
     return Picture(radii, overlay, frame(plane, height), present, height)
 
@@ -74,22 +66,6 @@ def ratio(plane: dict[str, Any]) -> float:
     (left, right), (low, high) = plane["across"], plane["down"]
     true = (high - low) / (right - left)
     return true if 0.4 <= true <= 1.25 else 0.75
-
-
-def rows(cells: str, points: int) -> Grid:
-    """The rows of the grid from top to bottom, its edge repeated once, in a ring of nothing.
-
-    So outlines run on beyond the picture and close outside of it.
-    """
-    lines = [cells[start : start + points] for start in range(0, points * points, points)][::-1]
-    lines = [f"{NOTHING}{line[0]}{line}{line[-1]}{NOTHING}" for line in (lines[0], *lines, lines[-1])]
-    ring = NOTHING * (points + 2 * RING)
-    return [ring, *lines, ring]
-
-
-def labels(cells: str) -> list[int]:
-    """The classes in the cells."""
-    return sorted(int(label) for label in set(cells) - {UNDECIDED, NOTHING})
 
 
 def placement(grid: Grid, height: int) -> tuple[float, float]:
@@ -121,81 +97,6 @@ def placed(grid: Grid, height: int, shapes: str) -> str:
     across, down = placement(grid, height)
     corner = f"translate({LEFT - (RING + 0.5) * across:.3f} {TOP - (RING + 0.5) * down:.3f})"
     return f'<g transform="{corner} scale({across / SHARPNESS:.5f} {down / SHARPNESS:.5f})">{shapes}</g>'
-
-
-# --- outlines ---------------------------------------------------------------------------------------------------
-
-
-def traced(grid: Grid, inside: str, outside: Collection[str]) -> list[list[Corner]]:
-    """The chains of corners between cells of `inside` and cells of `outside`; closed ones end where they begin."""
-    following: dict[Corner, list[Corner]] = {}
-    for start, end in sides(grid, inside, outside):
-        following.setdefault(start, []).append(end)
-    ends = {end for after in following.values() for end in after}
-    starts = [corner for corner in following if corner not in ends]
-    chains = []
-    while following:
-        chain = [starts.pop() if starts else next(iter(following))]
-        while chain[-1] in following:
-            chain.append(turned(chain, following))
-        chains.append(chain)
-    return chains
-
-
-def sides(grid: Grid, inside: str, outside: Collection[str]) -> Iterator[tuple[Corner, Corner]]:
-    """The directed sides of cells, with the region on the right. No cell of a region lies in the outermost ring."""
-    for y, line in enumerate(grid):
-        x = line.find(inside)
-        while x >= 0:
-            if grid[y - 1][x] in outside:
-                yield (x, y), (x + 1, y)
-            if line[x + 1] in outside:
-                yield (x + 1, y), (x + 1, y + 1)
-            if grid[y + 1][x] in outside:
-                yield (x + 1, y + 1), (x, y + 1)
-            if line[x - 1] in outside:
-                yield (x, y + 1), (x, y)
-            x = line.find(inside, x + 1)
-
-
-def turned(chain: list[Corner], following: dict[Corner, list[Corner]]) -> Corner:
-    """The next corner; where two cells touch at a corner only, the turn to the right, which keeps them apart."""
-    here = chain[-1]
-    choices = following[here]
-    if len(choices) > 1 and len(chain) > 1:
-        across, down = here[0] - chain[-2][0], here[1] - chain[-2][1]
-        right = (here[0] - down, here[1] + across)
-        choices.sort(key=lambda corner: corner == right)
-    after = choices.pop()
-    if not choices:
-        del following[here]
-    return after
-
-
-def smoothed(chain: list[Corner]) -> list[tuple[float, float]]:
-    """The middles of the sides, each averaged with its neighbours a few times."""
-    closed = chain[0] == chain[-1]
-    points = [((a + c) / 2, (b + d) / 2) for (a, b), (c, d) in zip(chain, chain[1:], strict=False)]
-    for _ in range(PASSES):
-        before, after = [points[-1], *points[:-1]], [*points[1:], points[0]]
-        if not closed:
-            before[0], after[-1] = points[0], points[-1]
-        points = [
-            ((a + 2 * c + e) / 4, (b + 2 * d + f) / 4)
-            for (a, b), (c, d), (e, f) in zip(before, points, after, strict=True)
-        ]
-    return points
-
-
-def path(chains: list[list[Corner]], closed: bool) -> str:
-    """The chains as one path of whole numbers, each relative to the one before."""
-    words = []
-    for chain in chains:
-        points = [(round(x * SHARPNESS), round(y * SHARPNESS)) for x, y in smoothed(chain)]
-        steps = " ".join(f"{c - a} {d - b}" for (a, b), (c, d) in zip(points, points[1:], strict=False))
-        ending = "z" if closed or chain[0] == chain[-1] else ""
-        words.append(f"M{points[0][0]} {points[0][1]}l{steps}{ending}" if steps else "")
-    return "".join(words).replace(" -", "-")
 
 
 # --- names, samples, frame ------------------------------------------------------------------------------------------
@@ -245,22 +146,23 @@ def samples(plane: dict[str, Any], height: int) -> str:
 
 def frame(plane: dict[str, Any], height: int) -> str:
     """The edge of the plot, and both axes with round numbers and the names of the features."""
+    bottom, middle = TOP + height, TOP + height / 2
     parts = [f'<path class="axis" d="M{LEFT} {TOP}h{PLOT}v{height}h{-PLOT}z"/>']
-    (left, right), (low, high) = plane["across"], plane["down"]
-    for value, label in linear(left, right, parts=6).ticks:
-        if left <= value <= right:
-            x = LEFT + PLOT * (value - left) / (right - left)
-            parts += [f'<path class="axis" d="M{x:.1f} {TOP + height}v4"/>']
-            parts += [text(round(x, 1), TOP + height + 19, label, "tick", "middle")]
-    for value, label in linear(low, high, parts=5).ticks:
-        if low <= value <= high:
-            y = TOP + height * (high - value) / (high - low)
-            parts += [
-                f'<path class="axis" d="M{LEFT} {y:.1f}h-4"/>',
-                text(LEFT - 8, round(y + 4, 1), label, "tick", "end"),
-            ]
+    for share, label in ticks(plane["across"], 6):
+        x = round(LEFT + PLOT * share, 1)
+        parts += [f'<path class="axis" d="M{x:g} {bottom}v4"/>', text(x, bottom + 19, label, "tick", "middle")]
+    for share, label in ticks(plane["down"], 5):
+        y = round(bottom - height * share, 1)
+        parts += [f'<path class="axis" d="M{LEFT} {y:g}h-4"/>', text(LEFT - 8, y + 4, label, "tick", "end")]
     first, second = (shortened(str(name), 40) for name in plane["features"])
-    parts.append(text(LEFT + PLOT / 2, TOP + height + 42, first, "label", "middle"))
-    middle = TOP + height / 2
-    turned_text = f'<text class="label" text-anchor="middle" transform="translate(13 {middle:g}) rotate(-90)">'
-    return "".join([*parts, f"{turned_text}{escape(second)}</text>"])
+    upright = f'<text class="label" text-anchor="middle" transform="translate(13 {middle:g}) rotate(-90)">'
+    return "".join(
+        [*parts, text(LEFT + PLOT / 2, bottom + 42, first, "label", "middle"), upright, escape(second), "</text>"]
+    )
+
+
+def ticks(ends: list[float], parts: int) -> list[tuple[float, str]]:
+    """The round numbers between both ends: where they lie, and their labels."""
+    low, high = ends
+    inside = [tick for tick in linear(low, high, parts=parts).ticks if low <= tick[0] <= high]
+    return [((value - low) / (high - low), label) for value, label in inside]

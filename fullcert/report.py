@@ -30,28 +30,24 @@ def render(evaluation: dict[str, Any]) -> str:
     if evaluation["format"] != FORMAT:
         raise ValueError(f"an evaluation of format {evaluation['format']} cannot be shown, only of format {FORMAT}")
     script = source("report.js")
-    page = (
-        environment()
-        .get_template("report.html")
-        .render(
-            evaluation=evaluation,
-            headline=evaluation["headline"],
-            claim=claims.claim(evaluation),
-            short=claims.short(evaluation),
-            key_figures=claims.key_figures(evaluation),
-            parts=claims.parts(evaluation),
-            training=training_charts(evaluation),
-            radii=radius_chart(evaluation),
-            picture=picture(evaluation),
-            data=data_block(samples(evaluation)),
-            style=Markup(source("report.css")),
-            script=Markup(script),
-            script_hash=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
-        )
+    template = environment().get_template("report.html")
+    page = template.render(
+        evaluation=evaluation,
+        headline=evaluation["headline"],
+        claim=claims.claim(evaluation),
+        short=claims.short(evaluation),
+        key_figures=claims.key_figures(evaluation),
+        parts=claims.parts(evaluation),
+        training=training_charts(evaluation),
+        radii=radius_chart(evaluation),
+        picture=picture(evaluation),
+        data=data_block(samples(evaluation)),
+        style=Markup(source("report.css")),
+        script=Markup(script),
+        script_hash=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
     )
-    return page.encode(
-        "utf-8", "replace"
-    ).decode()  # half a surrogate in a name must not keep the file from being written
+    # half a surrogate in a name must not keep the page from being written
+    return page.encode("utf-8", "replace").decode()
 
 
 def source(name: str) -> str:

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, Locator, Page, Route, expect, sync_playwright
 
-from fullcert import axes, charts, claims, numerals, regions, report
+from fullcert import axes, charts, claims, numerals, outlines, report
 
 HOSTILE = "</script><script>alert(1)</script><!--\u2028\u2029 \"'&<b>"
 POINTS = 30
@@ -375,28 +375,28 @@ def area(chain: list[tuple[int, int]]) -> float:
 
 @pytest.mark.parametrize("gap", [0.05, 0.3, 0.9])
 def test_outlines_enclose_as_many_cells_as_are_certified(gap: float) -> None:
-    grid = regions.rows(cells(gap), POINTS)
+    grid = outlines.framed(cells(gap), POINTS)
     found = set("".join(grid))
     for label in "01":
-        chains = regions.traced(grid, label, found - {label})
+        chains = outlines.traced(grid, label, found - {label})
         assert all(chain[0] == chain[-1] for chain in chains)
         assert sum(map(area, chains)) == sum(line.count(label) for line in grid)
 
 
 def test_cells_that_touch_at_a_corner_stay_apart_and_holes_are_cut_out() -> None:
-    grid = regions.rows("1..." + ".1.." + "..11" + "..11", 4)
-    assert len(regions.traced(grid, "1", {".", " "})) == 3
-    ring = regions.rows("....." + ".111." + ".1.1." + ".111." + ".....", 5)
-    chains = regions.traced(ring, "1", {".", " "})
+    grid = outlines.framed("1..." + ".1.." + "..11" + "..11", 4)
+    assert len(outlines.traced(grid, "1", {".", " "})) == 3
+    ring = outlines.framed("....." + ".111." + ".1.1." + ".111." + ".....", 5)
+    chains = outlines.traced(ring, "1", {".", " "})
     assert sorted(map(area, chains)) == [-1, 9]
 
 
 def test_the_boundary_of_three_classes_is_drawn_once() -> None:
-    grid = regions.rows("001" + "002" + "222", 3)
+    grid = outlines.framed("001" + "002" + "222", 3)
     sides = [
         frozenset(side)
         for label in "012"
-        for side in regions.sides(grid, label, set("012") - set(map(str, range(int(label) + 1))))
+        for side in outlines.sides(grid, label, set("012") - set(map(str, range(int(label) + 1))))
     ]
     assert len(sides) == len(set(sides)) > 0
 
