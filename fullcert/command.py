@@ -2,7 +2,7 @@
 
 import sys
 
-EXTRA = frozenset({"typer", "rich", "matplotlib", "safetensors"})
+EXTRA = frozenset({"typer", "rich", "matplotlib", "safetensors", "jinja2"})
 
 
 def main() -> None:

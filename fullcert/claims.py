@@ -1,0 +1,107 @@
+"""What a run proved, in one sentence, and the few figures behind it."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from fullcert.numerals import count, number, percent, width
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A key figure: what it is, its value, and what it means."""
+
+    name: str
+    value: str
+    meaning: str
+
+
+@dataclass(frozen=True)
+class Part:
+    """A part of the test samples: its kind, how many, and its share of all."""
+
+    kind: str
+    name: str
+    samples: int
+    share: float
+
+
+def claim(evaluation: dict[str, Any]) -> str:
+    """The result in plain words, right for none, one and all."""
+    headline, who = evaluation["headline"], attacker(evaluation["threat"])
+    samples, certified = headline["samples"], headline["certified"]
+    if samples == 0:
+        return "There were no test samples, so nothing is said about any prediction."
+    if headline["void_at_step"] is not None:
+        return (
+            f"Nothing is certified: the bounds became void at step {count(headline['void_at_step'])}, "
+            f"so it is not known what someone who {who} could have changed."
+        )
+    if certified == 0:
+        which = "This prediction is not" if samples == 1 else f"None of these {count(samples)} predictions is"
+        it = "it" if samples == 1 else "them"
+        return f"{which} certified: it is not known whether someone who {who} could have changed {it}."
+    if evaluation["task"] == "regression":
+        return f"No one who {who} could have moved {chosen(certified, samples)} out of {bounds(headline)}."
+    return f"No one who {who} could have changed {chosen(certified, samples)}."
+
+
+def attacker(threat: dict[str, str]) -> str:
+    """What the attacker did, to the training data and to the test input."""
+    return " and ".join(deed for deed in (threat["training"], threat["test"]) if deed) or "changed nothing at all"
+
+
+def chosen(certified: int, samples: int) -> str:
+    """These predictions: all, one or some of them."""
+    if certified == samples:
+        return "this prediction" if samples == 1 else f"any of these {count(samples)} predictions"
+    if certified == 1:
+        return f"this one of {count(samples)} predictions"
+    return f"these {count(certified)} of {count(samples)} predictions"
+
+
+def bounds(headline: dict[str, Any]) -> str:
+    """The bounds of certified values, and how wide they are."""
+    one = headline["certified"] == 1
+    whose = "its bounds" if one or headline["certified"] == headline["samples"] else "their bounds"
+    if headline.get("mean_width") is None:
+        return whose
+    return f"{whose}, which are {width(headline['mean_width'])} wide" + ("" if one else " on average")
+
+
+def short(evaluation: dict[str, Any]) -> str:
+    """The result in a few words, for the title of a window."""
+    headline = evaluation["headline"]
+    return f"{count(headline['certified'])} of {count(headline['samples'])} predictions certified"
+
+
+def key_figures(evaluation: dict[str, Any]) -> list[Figure]:
+    """The figures under the claim; those that are not known are left out."""
+    headline = evaluation["headline"]
+    shares = [
+        ("certified_accuracy", "Certified accuracy", "right, and no one could have changed it"),
+        ("nominal_accuracy", "Nominal accuracy", "right for the model trained on the data as they are"),
+        ("certified_robustness", "Certified robustness", "right or wrong, no one could have changed it"),
+    ]
+    figures = [
+        Figure(name, percent(headline[key]), meaning) for key, name, meaning in shares if headline.get(key) is not None
+    ]
+    if headline.get("mean_width") is not None:
+        figures.append(Figure("Mean width", width(headline["mean_width"]), "of the bounds on a prediction"))
+    if headline.get("mean_absolute_error") is not None:
+        error = number(headline["mean_absolute_error"], 3)
+        figures.append(Figure("Mean absolute error", error, "of the model trained on the data as they are"))
+    abstained = headline["samples"] - headline["certified"]
+    return [*figures, Figure("Abstained", count(abstained), f"of {count(headline['samples'])} test samples")]
+
+
+def parts(evaluation: dict[str, Any]) -> list[Part]:
+    """The test samples by what is known of them: certified and right, certified but wrong, abstained."""
+    headline = evaluation["headline"]
+    samples, certified, accuracy = headline["samples"], headline["certified"], headline.get("certified_accuracy")
+    right = None if accuracy is None else round(accuracy * samples)
+    if right is None:
+        found = [("right", "certified", certified)]
+    else:
+        found = [("right", "certified and right", right), ("wrong", "certified, but wrong", certified - right)]
+    found.append(("abstained", "abstained", samples - certified))
+    return [Part(kind, name, amount, amount / samples) for kind, name, amount in found] if samples else []

@@ -1,0 +1,698 @@
+"""The report: true words, nothing from outside, and a page that works for everyone who opens it."""
+
+import json
+import math
+import re
+import shutil
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from playwright.sync_api import Browser, Locator, Page, Route, expect, sync_playwright
+
+from fullcert import axes, charts, claims, numerals, outlines, report
+
+HOSTILE = "</script><script>alert(1)</script><!--\u2028\u2029 \"'&<b>"
+POINTS = 30
+EPSILONS = [0.0, 0.01, 0.1, 0.5]
+BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
+
+
+# --- an evaluation, without training ------------------------------------------------------------------------------
+
+
+def cells(gap: float) -> str:
+    """A plane of two classes on both sides of a wave; closer to it than `gap` nothing is certified."""
+    places = [-1 + 2 * index / (POINTS - 1) for index in range(POINTS)]
+    leads = [y - 0.5 * math.sin(3 * x) for y in places for x in places]
+    return "".join("." if abs(lead) <= gap else str(int(lead > 0)) for lead in leads)
+
+
+def sample(row: int) -> dict[str, Any]:
+    """Every tenth sample abstains, every seventh is wrong."""
+    lead = 0.001 + abs(math.sin(row)) if row % 10 else -abs(math.cos(row))
+    label = row % 2
+    center = (1 + lead) * (1 if label else -1)
+    return {
+        "row": row,
+        "true": str(label if row % 7 else 1 - label),
+        "label": str(label),
+        "certified": row % 10 != 0,
+        "margin": lead,
+        "lower": [-center - 0.1, center - 0.1],
+        "upper": [-center + 0.1, center + 0.1],
+    }
+
+
+def evaluation(samples: int = 200, **changes: Any) -> dict[str, Any]:
+    rows = [sample(row) for row in range(samples)]
+    certified = sum(row["certified"] for row in rows)
+    right = sum(row["certified"] and row["true"] == row["label"] for row in rows)
+    steps = [
+        {
+            "step": step,
+            "loss": 1 / step,
+            "width": 1e-5 * 1.3**step,
+            "nominal_accuracy": 0.8 + 0.004 * step if step % 4 == 0 else None,
+            "certified_accuracy": 0.8 + 0.003 * step if step % 4 == 0 else None,
+            "seconds": 0.1 * step,
+        }
+        for step in range(1, 41)
+    ]
+    return {
+        "format": 1,
+        "title": "two-moons",
+        "task": "classification",
+        "threat": {
+            "training": "changed every feature of every training sample by up to 0.001",
+            "test": "moved every feature of the test input by up to 0.01",
+            "formal": "Linf(0.001)",
+        },
+        "headline": {
+            "samples": samples,
+            "certified": certified,
+            "certified_accuracy": right / max(samples, 1),
+            "nominal_accuracy": 0.96,
+            "certified_robustness": certified / max(samples, 1),
+            "void_at_step": None,
+        },
+        "steps": steps,
+        "radii": [
+            {"epsilon": epsilon, "certified_accuracy": 0.9 - epsilon, "certified_robustness": 0.95 - epsilon}
+            for epsilon in EPSILONS[:3]
+        ],
+        "layers": [
+            layer("0.weight", [16, 2], 0.01, 0.05),
+            layer("0.bias", [16], 0.02, 0.02),
+            layer("2.weight", [1, 16], 0.04, 0.06),
+        ],
+        "classes": ["0", "1"],
+        "samples": rows,
+        "samples_left_out": 0,
+        "plane": {
+            "features": ["first feature", "second feature"],
+            "across": [-1.0, 1.0],
+            "down": [-1.0, 1.0],
+            "points": POINTS,
+            "epsilons": EPSILONS,
+            "certified": [cells(0.02 + epsilon) for epsilon in EPSILONS],
+            "nominal": cells(-1),
+            "train": [[math.sin(k), math.cos(2 * k), k % 2] for k in range(60)],
+        },
+        "details": [["what was fixed", [["seed", "0"], ["steps", "40"]]], ["what is covered", [["features", "all"]]]],
+        "notes": [],
+        "written": "boundflow 0.1.0, torch 2.13.0, rounding on",
+        **changes,
+    }
+
+
+def layer(name: str, shape: list[int], mean: float | None, largest: float | None) -> dict[str, Any]:
+    return {"name": name, "shape": shape, "mean_width": mean, "largest_width": largest, "typical_size": 0.7}
+
+
+def regression() -> dict[str, Any]:
+    rows = [
+        {
+            "row": k,
+            "true": k / 7,
+            "label": k / 7 + 0.01,
+            "certified": True,
+            "margin": None,
+            "lower": [k / 7],
+            "upper": [k],
+        }
+        for k in range(3, 40)
+    ]
+    headline = {
+        "samples": 37,
+        "certified": 37,
+        "certified_accuracy": None,
+        "nominal_accuracy": None,
+        "certified_robustness": None,
+        "void_at_step": None,
+        "mean_width": 0.12,
+        "mean_absolute_error": 0.3,
+    }
+    steps = [{**step, "nominal_accuracy": None, "certified_accuracy": None} for step in evaluation()["steps"]]
+    radii = [{"epsilon": epsilon, "mean_width": 0.1 + epsilon} for epsilon in EPSILONS]
+    changes = {"headline": headline, "steps": steps, "radii": radii, "samples": rows, "classes": [], "plane": None}
+    return evaluation() | {"task": "regression", **changes}
+
+
+def counts(samples: int, certified: int, **changes: Any) -> dict[str, Any]:
+    base = evaluation()
+    return base | {"headline": base["headline"] | {"samples": samples, "certified": certified} | changes}
+
+
+def with_names(name: str) -> dict[str, Any]:
+    """An evaluation in which everything that has a name has this one."""
+    text = json.dumps(evaluation())
+    named = json.loads(text.replace('"1"', json.dumps(name)).replace('"two-moons"', json.dumps(name)))
+    plane = {**named["plane"], "features": [name, name]}
+    layers = [layer(name, [2], 0.1, 0.2)]
+    threat = {"training": name, "test": name, "formal": name}
+    details = [[name, [[name, name]]]]
+    return named | {
+        "plane": plane,
+        "layers": layers,
+        "threat": threat,
+        "details": details,
+        "notes": [name],
+        "written": name,
+    }
+
+
+def data_of(page: str) -> dict[str, Any]:
+    found = re.search(r'<script type="application/json" id="data">(.*?)</script>', page, re.DOTALL)
+    assert found
+    return json.loads(found[1])
+
+
+# --- words and numbers ----------------------------------------------------------------------------------------------
+
+WHO = (
+    "changed every feature of every training sample by up to 0.001 "
+    "and moved every feature of the test input by up to 0.01"
+)
+
+
+@pytest.mark.parametrize(
+    ("samples", "certified", "sentence"),
+    [
+        (200, 199, f"No one who {WHO} could have changed these 199 of 200 predictions."),
+        (16281, 12000, f"No one who {WHO} could have changed these 12,000 of 16,281 predictions."),
+        (200, 200, f"No one who {WHO} could have changed any of these 200 predictions."),
+        (200, 1, f"No one who {WHO} could have changed this one of 200 predictions."),
+        (1, 1, f"No one who {WHO} could have changed this prediction."),
+        (200, 0, "None of these 200 predictions is certified: it is not known whether"),
+        (1, 0, "This prediction is not certified: it is not known whether"),
+        (0, 0, "There were no test samples"),
+    ],
+)
+def test_the_claim_is_grammatical_for_every_number(samples: int, certified: int, sentence: str) -> None:
+    page = report.render(counts(samples, certified))
+    assert sentence in claims.claim(counts(samples, certified)) and f">{sentence}" in page
+
+
+def test_only_what_was_attacked_is_named() -> None:
+    threat = {"training": "flipped a label", "test": "", "formal": "Labels()"}
+    assert claims.claim(evaluation(threat=threat)).startswith("No one who flipped a label could have")
+    threat = {"training": "", "test": "moved the test input", "formal": ""}
+    assert claims.claim(evaluation(threat=threat)).startswith("No one who moved the test input could have")
+
+
+def test_void_bounds_are_told_in_words() -> None:
+    void = counts(200, 0, void_at_step=12, certified_accuracy=0.0, certified_robustness=0.0)
+    rows = [
+        {**row, "certified": False, "margin": None, "lower": [None] * 2, "upper": [None] * 2} for row in void["samples"]
+    ]
+    page = report.render(void | {"samples": rows, "layers": [layer("0.weight", [16, 2], None, None)]})
+    assert "Nothing is certified: the bounds became void at step 12," in page
+    assert "could have changed these" not in page and "no bounds" in page
+
+
+def test_a_regression_speaks_of_bounds() -> None:
+    page = report.render(regression())
+    assert "could have moved any of these 37 predictions out of its bounds, which are 0.12 wide on average." in page
+    assert "Mean absolute error" in page and "Accuracy over the steps" not in page and "Certified accuracy" not in page
+    assert "Mean width of the predictions" in page and data_of(page)["label"][0] == 0.43857
+
+
+def test_what_is_missing_is_left_out() -> None:
+    page = report.render(evaluation(plane=None, radii=[], steps=[], layers=[], notes=[]))
+    assert all(f'id="{name}"' not in page for name in ("plane", "radius", "test", "training"))
+    unlabelled = evaluation()
+    headline = unlabelled["headline"] | {"certified_accuracy": None, "nominal_accuracy": None}
+    rows = [{**row, "true": None} for row in unlabelled["samples"]]
+    page = report.render(unlabelled | {"headline": headline, "samples": rows})
+    assert "Nominal accuracy</dt>" not in page and "certified: 180" in page
+    page = report.render(evaluation(notes=["rows did not fit"], samples_left_out=1))
+    assert "Rows did not fit" in page and "1 further test sample is not in this list" in page
+
+
+def test_numbers_are_rounded_to_the_safe_side() -> None:
+    assert numerals.percent(0.9996) == "99.9 %" and numerals.percent(1.0) == "100.0 %"
+    assert numerals.percent(0.57) == "57.0 %" and numerals.percent(0.0) == "0.0 %"
+    assert numerals.below(0.123456) == 0.1234 and numerals.below(-0.123456) == -0.1235
+    assert numerals.above(0.123456) == 0.1235 and numerals.above(-0.123456) == -0.1234
+    assert numerals.above(0.1) == numerals.below(0.1) == 0.1
+    assert numerals.above(1.7976931348623157e308) < math.inf
+    assert numerals.width(0.12001) == "0.121" and numerals.width(None) == "–"
+    written = [numerals.number(value) for value in (0, -0.25, 1200, 12345, 3e-9, 1e300, 0.00012)]
+    assert written == ["0", "−0.25", "1200", "12340", "3e−9", "1e300", "0.00012"]
+
+
+def test_the_table_holds_outward_bounds() -> None:
+    source = evaluation()
+    data = data_of(report.render(source))
+    for index, row in enumerate(source["samples"]):
+        assert data["margin"][index] <= row["margin"] < data["margin"][index] + 1e-3
+        assert (data["margin"][index] > 0) == row["certified"]
+        assert all(short <= value for short, value in zip(data["lower"][index], row["lower"], strict=True))
+        assert all(short >= value for short, value in zip(data["upper"][index], row["upper"], strict=True))
+
+
+def test_huge_bounds_do_not_break_the_page() -> None:
+    row = {"row": 0, "true": "1", "label": "0", "certified": False, "margin": -1.7e308}
+    huge = {**row, "lower": [-1.7e308, -1.0], "upper": [1.7976931348623157e308, 1.0]}
+    steps = [{**step, "width": 10.0 ** (9 * step["step"] - 60)} for step in evaluation()["steps"]][:39]
+    page = report.render(evaluation(samples=1) | {"samples": [huge], "steps": steps})
+    assert data_of(page)["width"] == [None] and "nan" not in page.lower().split("<script")[0]
+
+
+def test_another_format_is_refused() -> None:
+    with pytest.raises(ValueError, match="format 2"):
+        report.render(evaluation(format=2))
+
+
+# --- escaping and size ----------------------------------------------------------------------------------------------
+
+
+def test_hostile_names_stay_text() -> None:
+    plain, page = report.render(evaluation()), report.render(with_names(HOSTILE))
+    assert page.count("<script") == plain.count("<script") and page.count("</script>") == plain.count("</script>")
+    assert "alert(1)</script>" not in page and "<b>'" not in page and '"<b>' not in page
+    data = data_of(page)
+    assert data["names"] == ["0", HOSTILE] and "\u2028" not in page.split('id="data">')[1]
+
+
+def test_half_a_surrogate_can_be_written() -> None:
+    assert report.render(with_names("broken \ud800 name")).encode()
+
+
+def test_nothing_is_asked_from_outside() -> None:
+    page = report.render(evaluation())
+    assert re.findall(r"\b(?:src|href|action|poster)\s*=\s*(?!\"#)", page) == []
+    assert "@import" not in page and not re.search(r"url\((?!#)", page) and "default-src 'none'" in page
+    assert not re.search(r"https?://(?!www\.w3\.org/2000/svg)", page)
+
+
+def test_sixteen_thousand_samples_stay_small_and_quick() -> None:
+    large = evaluation(samples=16281)
+    report.render(evaluation())  # the template is compiled once
+    start = time.process_time()
+    page = report.render(large)
+    assert time.process_time() - start < 2 and len(page.encode()) < 2_000_000
+    assert len(data_of(page)["row"]) == 16281
+
+
+def test_a_page_is_a_function_of_its_evaluation() -> None:
+    assert report.render(evaluation()) == report.render(json.loads(json.dumps(evaluation())))
+
+
+# --- axes and charts ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("values", "labels"),
+    [
+        ([0, 1], ["0.0", "0.2", "0.4", "0.6", "0.8", "1.0"]),
+        ([1, 40], ["0", "10", "20", "30", "40"]),
+        ([-3, 4], ["−4", "−2", "0", "2", "4"]),
+        ([0.693, 0.694], ["0.6930", "0.6932", "0.6934", "0.6936", "0.6938", "0.6940"]),
+        ([1e-4, 3e-4, 1e-1], ["10⁻⁴", "10⁻³", "10⁻²", "10⁻¹"]),
+        ([1e-3, 1e-1], ["0.001", "0.01", "0.1"]),
+        ([0, 1e-3, 1e-1], ["0", "0.001", "0.01", "0.1"]),
+    ],
+)
+def test_ticks_are_round_numbers(values: list[float], labels: list[str]) -> None:
+    assert [label for _, label in axes.axis_for(values).ticks] == labels
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        [],
+        [0],
+        [5],
+        [-5],
+        [0, 0],
+        [1e-320],
+        [1e300, -1e300],
+        [1.7e308],
+        [0, 1e-12],
+        [1, 1 + 1e-15],
+        [1e-9, 1e250],
+        [3, 170],
+    ],
+)
+def test_every_value_has_a_place(values: list[float]) -> None:
+    axis = axes.axis_for(values)
+    assert all(0 <= axis.place(value) <= 1 for value in values)
+    places = [axis.place(value) for value, _ in axis.ticks]
+    assert 1 <= len(places) <= 14 and places == sorted(places) and all(map(math.isfinite, places))
+
+
+def test_accuracies_stay_within_a_hundred_percent() -> None:
+    for value in (0.0, 0.5, 1.0):
+        axis = axes.linear(value, value, within=(0.0, 1.0))
+        assert 0 <= axis.low < axis.high <= 1 and axis.low <= value <= axis.high
+
+
+def test_long_lines_keep_their_extremes() -> None:
+    points = [(float(step), 1.0) for step in range(5000)]
+    points[1234] = (1234.0, 9.0)
+    kept = charts.thinned(points)
+    assert len(kept) <= charts.DRAWN and (1234.0, 9.0) in kept and kept[0] == points[0] and kept[-1] == points[-1]
+    assert kept == sorted(kept)
+
+
+def test_a_chart_says_in_words_what_it_shows() -> None:
+    chart = charts.line_chart("Loss", "step", [charts.Line("loss", "single", [(1, 0.5), (2, 0.25)])])
+    assert 'aria-label="Loss. loss: 0.5 at step 1, 0.25 at step 2."' in chart.svg
+    assert [row.cells for row in chart.rows] == [("1", "0.5"), ("2", "0.25")]
+
+
+# --- regions of the plane -------------------------------------------------------------------------------------------
+
+
+def area(chain: list[tuple[int, int]]) -> float:
+    pairs = zip(chain, chain[1:], strict=False)
+    return sum(a * d - b * c for (a, b), (c, d) in pairs) / 2
+
+
+@pytest.mark.parametrize("gap", [0.05, 0.3, 0.9])
+def test_outlines_enclose_as_many_cells_as_are_certified(gap: float) -> None:
+    grid = outlines.framed(cells(gap), POINTS)
+    found = set("".join(grid))
+    for label in "01":
+        chains = outlines.traced(grid, label, found - {label})
+        assert all(chain[0] == chain[-1] for chain in chains)
+        assert sum(map(area, chains)) == sum(line.count(label) for line in grid)
+
+
+def test_cells_that_touch_at_a_corner_stay_apart_and_holes_are_cut_out() -> None:
+    grid = outlines.framed("1..." + ".1.." + "..11" + "..11", 4)
+    assert len(outlines.traced(grid, "1", {".", " "})) == 3
+    ring = outlines.framed("....." + ".111." + ".1.1." + ".111." + ".....", 5)
+    chains = outlines.traced(ring, "1", {".", " "})
+    assert sorted(map(area, chains)) == [-1, 9]
+
+
+def test_the_boundary_of_three_classes_is_drawn_once() -> None:
+    grid = outlines.framed("001" + "002" + "222", 3)
+    sides = [
+        frozenset(side)
+        for label in "012"
+        for side in outlines.sides(grid, label, set("012") - set(map(str, range(int(label) + 1))))
+    ]
+    assert len(sides) == len(set(sides)) > 0
+
+
+# --- in a browser ---------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    path = next(filter(None, map(shutil.which, BROWSERS)), None)
+    if path is None:
+        pytest.skip(f"no browser here: none of {', '.join(BROWSERS)} is installed")
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=path, args=["--no-sandbox"])
+        yield browser
+        browser.close()
+
+
+Opened = Callable[..., Page]
+
+
+@pytest.fixture
+def opened(browser: Browser, tmp_path: Path) -> Iterator[Opened]:
+    """Open an evaluation; whatever leaves the page, or goes wrong in it, fails the test at its end."""
+    wrong: list[str] = []
+    contexts = []
+
+    def open_page(source: dict[str, Any], width: int = 1100, **options: Any) -> Page:
+        path = tmp_path / "report.html"
+        path.write_text(report.render(source), encoding="utf-8")
+        context = browser.new_context(viewport={"width": width, "height": 800}, **options)
+        contexts.append(context)
+
+        def guard(route: Route) -> None:
+            if route.request.url == path.as_uri():
+                route.continue_()
+            else:
+                wrong.append(f"asked for {route.request.url}")
+                route.abort()
+
+        context.route("**/*", guard)
+        page = context.new_page()
+        page.on("request", lambda request: wrong.append(request.url) if request.url != path.as_uri() else None)
+        page.on("console", lambda message: wrong.append(message.text) if message.type in ("error", "warning") else None)
+        page.on("pageerror", lambda error: wrong.append(str(error)))
+        page.goto(path.as_uri())
+        return page
+
+    yield open_page
+    for context in contexts:
+        context.close()
+    assert wrong == []
+
+
+def column(page: Page, name: str) -> list[str]:
+    """The cells of a column of the table of samples."""
+    names = page.locator("#table th").all_inner_texts()
+    index = [text.strip() for text in names].index(name) + 1
+    return page.locator(f"#table tbody td:nth-child({index})").all_inner_texts()
+
+
+def numbers(texts: list[str]) -> list[float]:
+    return [float(text.replace("−", "-")) for text in texts]
+
+
+def header(page: Page, name: str) -> Locator:
+    return page.locator("#table th").filter(has_text=re.compile(f"^{name}$"))
+
+
+def overflow(page: Page) -> int:
+    return page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")
+
+
+def test_the_slider_moves_the_picture_and_its_words(opened: Opened) -> None:
+    page = opened(evaluation())
+    slider, words = page.get_by_label("Test radius", exact=True), page.locator("#radius-words")
+    shown = page.locator("#plane .radius.shown:not(.names)")
+    expect(words).to_have_text(
+        re.compile(r"^Test radius 0: .* of the plane is certified; certified accuracy .* 90\.0 %")
+    )
+    first = shown.locator("path").first.get_attribute("d")
+    slider.focus()
+    page.keyboard.press("ArrowRight")
+    expect(words).to_have_text(re.compile(r"^Test radius 0\.01: .*89\.0 %"))
+    expect(slider).to_have_attribute("aria-valuetext", "0.01")
+    assert shown.count() == 1 and shown.locator("path").first.get_attribute("d") != first
+    slider.fill("3")
+    expect(words).to_have_text(re.compile(r"^Test radius 0\.5: [\d.]+ % of the plane is certified\.$"))
+    expect(page.locator("#plane")).to_have_attribute("aria-label", words.inner_text())
+    assert page.locator("#plane .radius.shown").count() == 2
+
+
+def test_columns_sort_both_ways(opened: Opened) -> None:
+    page = opened(evaluation())
+    expect(header(page, "Row")).to_have_attribute("aria-sort", "ascending")
+    margin = header(page, "Margin")
+    margin.get_by_role("button").click()
+    expect(margin).to_have_attribute("aria-sort", "ascending")
+    assert header(page, "Row").get_attribute("aria-sort") is None
+    rising = numbers(column(page, "Margin"))
+    assert rising == sorted(rising) and set(column(page, "Certified")[:20]) == {"abstained"}
+    margin.get_by_role("button").press("Enter")
+    expect(margin).to_have_attribute("aria-sort", "descending")
+    falling = numbers(column(page, "Margin"))
+    assert falling == sorted(falling, reverse=True) and falling[0] > rising[0]
+    for name in ("Row", "True class", "Prediction", "Certified", "Right", "Bounds, by width"):
+        header(page, name).get_by_role("button").click()
+        expect(header(page, name)).to_have_attribute("aria-sort", "ascending")
+    assert page.locator("#table th[aria-sort]").count() == 1
+
+
+def test_filters_and_their_count(opened: Opened) -> None:
+    page = opened(evaluation())
+    counted = page.locator("#counted")
+    expect(counted).to_have_text("200 of 200 samples")
+    page.get_by_label("Certified", exact=True).select_option("abstained")
+    expect(counted).to_have_text("20 of 200 samples")
+    assert set(column(page, "Certified")) == {"abstained"} and len(column(page, "Row")) == 20
+    page.get_by_label("Right", exact=True).select_option("wrong")
+    expect(counted).to_have_text("3 of 200 samples")
+    assert column(page, "Row") == ["0", "70", "140"] and set(column(page, "Right")) == {"wrong"}
+    page.get_by_role("button", name="Show all").click()
+    expect(counted).to_have_text("200 of 200 samples")
+    page.get_by_label("Prediction", exact=True).select_option("1")
+    expect(counted).to_have_text("100 of 200 samples")
+    assert set(column(page, "Prediction")) == {"1"}
+    page.get_by_label("Row number or class").fill("17")
+    expect(counted).to_have_text("6 of 200 samples")
+    assert column(page, "Row") == ["17", "171", "173", "175", "177", "179"]
+    page.get_by_label("Row number or class").fill("no such class")
+    expect(counted).to_have_text("0 of 200 samples")
+    assert page.locator("#table tbody tr").count() == 0
+
+
+def test_pages_turn(opened: Opened) -> None:
+    page = opened(evaluation())
+    where = page.locator("#page")
+    expect(where).to_have_text("page 1 of 8")
+    assert column(page, "Row") == [str(row) for row in range(25)]
+    expect(page.get_by_role("button", name="Previous")).to_be_disabled()
+    page.get_by_role("button", name="Next").click()
+    expect(where).to_have_text("page 2 of 8")
+    assert column(page, "Row")[0] == "25"
+    page.get_by_role("button", name="Last page").click()
+    assert column(page, "Row")[-1] == "199"
+    expect(page.get_by_role("button", name="Next")).to_be_disabled()
+    page.get_by_label("Certified", exact=True).select_option("abstained")
+    expect(where).to_have_text("page 1 of 1")
+
+
+def test_sixteen_thousand_samples_sort_at_once(opened: Opened) -> None:
+    page = opened(evaluation(samples=16281))
+    expect(page.locator("#counted")).to_have_text("16,281 of 16,281 samples")
+    elapsed = page.evaluate(
+        """() => { const start = performance.now();
+        document.querySelector("th[data-key=margin] button").click(); return performance.now() - start; }"""
+    )
+    assert elapsed < 1000 and page.locator("#table tbody tr").count() == 25
+
+
+def test_hostile_names_are_shown_as_they_are(opened: Opened) -> None:
+    page = opened(with_names(HOSTILE))
+    shown = " ".join(HOSTILE.split())
+    assert page.title().startswith(HOSTILE[:20])
+    assert " ".join(column(page, "Prediction")[1].split()) == shown
+    page.get_by_label("Row number or class").fill("<B>")
+    expect(page.locator("#counted")).to_have_text("115 of 200 samples")
+    assert page.locator("b", has_text=re.compile("^$")).count() == 0
+
+
+def test_values_are_read_under_the_pointer_and_with_keys(opened: Opened) -> None:
+    page = opened(evaluation())
+    figure = page.locator("figure", has_text="Accuracy over the steps")
+    reading, cursor = figure.locator(".reading"), figure.get_by_role("slider")
+    expect(reading).to_have_text("step 40: certified accuracy 92.0 %, nominal accuracy 96.0 %")
+    cursor.focus()
+    page.keyboard.press("Home")
+    expect(reading).to_have_text("step 4: certified accuracy 81.2 %, nominal accuracy 81.6 %")
+    expect(cursor).to_have_attribute("aria-valuetext", reading.inner_text())
+    assert figure.locator(".at").count() == 2
+    page.keyboard.press("ArrowRight")
+    expect(reading).to_have_text(re.compile("^step 8:"))
+    figure.locator(".plot").hover()
+    expect(reading).to_have_text(re.compile("^step (16|20|24):"))
+
+
+def test_every_control_has_a_name(opened: Opened) -> None:
+    page = opened(evaluation())
+    page.locator("details").evaluate_all("nodes => nodes.forEach(node => { node.open = true; })")
+    controls = page.locator("button, input, select, summary, [role=slider], [role=region], [role=img], nav")
+    assert controls.count() > 25
+    nameless = [control.evaluate("node => node.outerHTML") for control in controls.all() if not name_of(control)]
+    assert nameless == []
+    levels = [
+        int(level) for level in page.locator("h1, h2, h3, h4").evaluate_all("nodes => nodes.map(n => n.tagName[1])")
+    ]
+    assert levels[0] == 1 and all(after <= before + 1 for before, after in zip(levels, levels[1:], strict=False))
+    assert [page.get_by_role(role).count() for role in ("banner", "main", "contentinfo", "navigation")] == [1, 1, 1, 1]
+    identities = page.locator("[id]").evaluate_all("nodes => nodes.map(n => n.id)")
+    assert len(identities) == len(set(identities))
+
+
+def name_of(control: Locator) -> str:
+    """The accessible name that the browser works out."""
+    lines = control.aria_snapshot().splitlines() or [""]
+    quoted = re.search(r'"(.+)"|^- text: (.+)', lines[0])
+    return (quoted[1] or quoted[2]) if quoted else ""
+
+
+@pytest.mark.parametrize(
+    "source", [evaluation, regression, lambda: with_names("a" * 90), lambda: with_names("word " * 30)]
+)
+def test_a_phone_does_not_scroll_sideways(opened: Opened, source: Callable[[], dict[str, Any]]) -> None:
+    page = opened(source(), width=360)
+    assert overflow(page) <= 0
+    page.locator("details.values summary").first.click()
+    assert overflow(page) <= 0
+
+
+def test_regression_has_a_table_of_its_own(opened: Opened) -> None:
+    page = opened(regression())
+    assert column(page, "Width")[0] == "2.5715" and column(page, "Lower")[0] == "0.42857"
+    header(page, "Width").get_by_role("button").click()
+    header(page, "Width").get_by_role("button").click()
+    assert column(page, "Row")[0] == "39"
+    expect(page.get_by_label("Right", exact=True)).to_have_count(0)
+
+
+def test_dark_mode_is_dark_and_print_is_light(opened: Opened) -> None:
+    background = "getComputedStyle(document.body).backgroundColor"
+    light, dark = opened(evaluation(), color_scheme="light"), opened(evaluation(), color_scheme="dark")
+    assert sum(channels(light.evaluate(background))) > 700 and sum(channels(dark.evaluate(background))) < 120
+    dark.emulate_media(media="print")
+    assert channels(dark.evaluate(background)) == [255, 255, 255]
+    assert sum(channels(dark.evaluate("getComputedStyle(document.body).color"))) < 120
+
+
+def channels(colour: str) -> list[int]:
+    return [int(part) for part in re.findall(r"\d+", colour)[:3]]
+
+
+def test_paper_has_no_controls_and_few_rows(opened: Opened) -> None:
+    page = opened(evaluation())
+    page.emulate_media(media="print")
+    for control in page.locator("input, select, nav, .paging button, .filters button, [role=slider], summary").all():
+        expect(control).to_be_hidden()
+    expect(page.locator("#printed")).to_be_visible()
+    expect(page.locator("#printed")).to_contain_text("25 of 200 samples are printed")
+    expect(page.locator(".claim")).to_be_visible()
+
+
+def test_without_a_script_only_the_table_is_missing(opened: Opened) -> None:
+    page = opened(evaluation(), java_script_enabled=False)
+    expect(page.locator(".claim")).to_be_visible()
+    expect(page.get_by_role("img", name=re.compile("^Accuracy over the steps"))).to_be_visible()
+    expect(page.locator("#plane .radius.shown .region").first).to_be_visible()
+    expect(page.get_by_text("needs a script")).to_be_visible()
+    for control in page.locator("input, select, button").all():
+        expect(control).to_be_hidden()
+
+
+def test_a_void_run_and_an_empty_one_open_without_errors(opened: Opened) -> None:
+    rows = [{**sample(row), "certified": False, "margin": None, "lower": [], "upper": []} for row in range(5)]
+    void = counts(5, 0, void_at_step=3) | {"samples": rows}
+    plane = void["plane"] | {"certified": ["." * POINTS**2] * len(EPSILONS)}
+    page = opened(void | {"plane": plane})
+    header(page, "Margin").get_by_role("button").click()
+    assert column(page, "Margin") == ["–"] * 5 and page.locator(".region.class0:visible").count() == 1  # the legend's
+    page = opened(evaluation(samples=0, plane=None, radii=[], steps=[], layers=[], details=[]))
+    expect(page.locator("#counted")).to_have_text("0 of 0 samples")
+
+
+# --- colours --------------------------------------------------------------------------------------------------------
+
+
+def luminance(colour: str) -> float:
+    digits = colour if len(colour) == 6 else "".join(digit * 2 for digit in colour)
+    values = [int(digits[start : start + 2], 16) / 255 for start in (0, 2, 4)]
+    linear = [value / 12.92 if value <= 0.04045 else ((value + 0.055) / 1.055) ** 2.4 for value in values]
+    return sum(weight * value for weight, value in zip((0.2126, 0.7152, 0.0722), linear, strict=True))
+
+
+def contrast(first: str, second: str) -> float:
+    darker, lighter = sorted((luminance(first), luminance(second)))
+    return (lighter + 0.05) / (darker + 0.05)
+
+
+@pytest.mark.parametrize("mode", [0, 1], ids=["light", "dark"])
+def test_text_has_the_contrast_of_level_aa(mode: int) -> None:
+    found = re.findall(r"--([\w-]+): #([0-9a-f]{3,6});", report.source("report.css").split("*, ::before")[0])
+    half = len(found) // 2
+    colours = dict(found[:half] if mode == 0 else found[half:])
+    for paper in ("paper", "raised"):
+        for text in ("ink", "quiet", "certified", "nominal"):
+            assert contrast(colours[text], colours[paper]) >= 4.5, (text, paper)
+        for kind in range(8):
+            assert contrast(colours[f"class{kind}"], colours[paper]) >= 3, (kind, paper)
+    assert contrast(colours["alert"], colours["alert-paper"]) >= 4.5
+    assert contrast(colours["ink"], colours["alert-paper"]) >= 7
