@@ -1,8 +1,8 @@
 """Fitted scaling is part of the training algorithm: applied to the set of datasets, and said to be covered or not.
 
 A scaler that is affine in every feature, ``x -> weight x + shift``, becomes a frozen first layer of the network. The
-raw data are lifted with a threat in raw units, and the layer runs on the set; so epsilon means what it says in the units
-of the data, for training and for test inputs.
+raw data are lifted with a threat in raw units, and the layer runs on the set; so epsilon means what it says in the
+units of the data, for training and for test inputs.
 
 Its numbers are another matter. Mean and deviation of a poisoned dataset are others than those of the observed one:
 
@@ -33,8 +33,8 @@ CLOSE = 1e-6
 ALREADY_SCALED = (
     "every column of X has mean 0 and deviation 1, as after a StandardScaler: its mean and deviation were fitted on "
     "data inside the threat, and epsilon would be in scaled units. Use {name}(scaler=StandardScaler(), epsilon=...) on "
-    "the raw data instead, or say with scaled='beforehand' that the scaling was fixed beforehand and that epsilon is in "
-    "its units"
+    "the raw data instead, or say with scaled='beforehand' that the scaling was fixed beforehand and that epsilon is "
+    "in its units"
 )
 
 
@@ -57,7 +57,8 @@ def scaling(scaler: Any, scaled: str | None, x: np.ndarray, threat: Threat, name
     if scaler is None:
         if scaled is None and changes_features(threat) and standardised(x):
             raise ValueError(ALREADY_SCALED.format(name=name))
-        return Scaling(None, None, "none" if scaled is None else "scaled beforehand: declared, not covered")
+        beforehand = "scaled beforehand, by numbers fixed before training: declared"
+        return Scaling(None, None, "none by the estimator" if scaled is None else beforehand)
     if scaled is not None:
         raise ValueError("scaled says that the data come scaled, and scaler= would scale them again: give one of them")
     scaler = scaler.estimator if isinstance(scaler, FrozenEstimator) else scaler

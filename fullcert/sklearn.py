@@ -1,7 +1,7 @@
 """scikit-learn estimators whose predictions come with bounds over every dataset the training data could have been.
 
 `fit` is `bf.certify`: it trains the plain model, which answers `predict` and `score`, and the set of all models that
-the threat allows, which answers `predict_certified` and `certified_score`. The threat is a few numbers, or any threat of
+the threat allows, which answers `predict_certified` and `certified_score`. The threat is a few numbers, or any of
 `boundflow.threats`. The certificate speaks of the algorithm with its choices fixed: the parameters of the estimator,
 the seed, the classes, and the scaler where it is declared so (`fullcert/scaling.py`).
 """
@@ -33,7 +33,7 @@ try:
     from sklearn.metrics import r2_score
     from sklearn.utils import check_random_state
     from sklearn.utils.multiclass import check_classification_targets
-    from sklearn.utils.validation import check_is_fitted, validate_data
+    from sklearn.utils.validation import check_consistent_length, check_is_fitted, column_or_1d, validate_data
 except ModuleNotFoundError as error:
     raise ImportError("fullcert.sklearn needs scikit-learn: pip install 'boundflow[sklearn]'") from error
 
@@ -263,8 +263,9 @@ class CertifiedClassifier(ClassifierMixin, _Certified):
 
     def certified_score(self, X: Any, y: Any, epsilon: Any = None, threat: Threat | None = None) -> float:
         """The share of labels that are right and certified: the accuracy of every allowed model is at least this."""
-        answer = self.predict_certified(X, epsilon, threat)
-        return float(np.mean(answer.certified & (answer.label == np.asarray(y))))
+        answer, y = self.predict_certified(X, epsilon, threat), column_or_1d(y)
+        check_consistent_length(answer.label, y)
+        return float(np.mean(answer.certified & (answer.label == y)))
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -308,7 +309,8 @@ class CertifiedRegressor(RegressorMixin, _Certified):
 
         The R^2 of every allowed model, on any allowed inputs, is at least this.
         """
-        answer, y = self.predict_certified(X, epsilon, threat), np.asarray(y, dtype=np.float64)
+        answer, y = self.predict_certified(X, epsilon, threat), column_or_1d(y, dtype=np.float64)
+        check_consistent_length(answer.value, y)
         farther = np.where(np.abs(answer.lower - y) > np.abs(answer.upper - y), answer.lower, answer.upper)
         return float(r2_score(y, farther)) if np.isfinite(farther).all() else -np.inf
 
@@ -352,7 +354,7 @@ def _positive(radius: Any) -> bool:
 
 
 def _about_missing(threat: Threat | None) -> bool:
-    return threat is not None and any(isinstance(change, Missing) for change in threat.changes)
+    return isinstance(threat, Threat) and any(isinstance(change, Missing) for change in threat.changes)
 
 
 def _conventional(outputs: np.ndarray) -> np.ndarray:
