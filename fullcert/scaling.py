@@ -61,24 +61,27 @@ def scaling(scaler: Any, scaled: str | None, x: np.ndarray, threat: Threat, name
         return Scaling(None, None, "none by the estimator" if scaled is None else beforehand)
     if scaled is not None:
         raise ValueError("scaled says that the data come scaled, and scaler= would scale them again: give one of them")
-    scaler = scaler.estimator if isinstance(scaler, FrozenEstimator) else scaler
+    return _scaling_by(scaler.estimator if isinstance(scaler, FrozenEstimator) else scaler, x, threat)
+
+
+def _scaling_by(scaler: Any, x: np.ndarray, threat: Threat) -> Scaling:
+    """A scaler as it is where it was fitted beforehand, and otherwise fitted on the observed data."""
     check_affine(scaler)
     kind = type(scaler).__name__
     if is_fitted(scaler):
         if scaler.n_features_in_ != x.shape[1]:
             raise ValueError(f"X has {x.shape[1]} features, and the scaler was fitted on {scaler.n_features_in_}")
         return Scaling(scaler, frozen_layer(scaler), f"{kind}, fitted beforehand: declared")
+    said = f"{kind}, fitted on the observed features, which are the same in every allowed dataset: covered"
+    if changes_features(threat):
+        said = f"{kind}, fitted on the observed features, which the threat changes: fixed and declared, not covered"
+        warnings.warn(
+            f"the {kind} is fitted on data inside the threat: the bounds hold for its numbers as they are now, and not "
+            "for those that poisoned data would give; a scaler fitted beforehand on trusted data is a fixed choice",
+            ScalerNotCovered,
+            stacklevel=5,  # the caller of fit
+        )
     scaler = clone(scaler).fit(x)
-    if not changes_features(threat):
-        said = f"{kind}, fitted on the observed features, which are the same in every allowed dataset: covered"
-        return Scaling(scaler, frozen_layer(scaler), said)
-    warnings.warn(
-        f"the {kind} is fitted on data inside the threat: the bounds hold for its numbers as they are now, and not for "
-        "those that poisoned data would give; a scaler fitted beforehand on trusted data is a fixed choice",
-        ScalerNotCovered,
-        stacklevel=4,  # the caller of fit
-    )
-    said = f"{kind}, fitted on the observed features, which the threat changes: fixed and declared, not covered"
     return Scaling(scaler, frozen_layer(scaler), said)
 
 
