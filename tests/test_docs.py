@@ -1,4 +1,4 @@
-"""What the documentation says is run: the pages on extending and on threats, the examples and the README."""
+"""What the documentation says is run: the pages on extending, threats and scikit-learn, the examples and the README."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def run(script: str) -> subprocess.CompletedProcess:
     return subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, timeout=300)
 
 
-@pytest.mark.parametrize("page", ["docs/extending.md", "docs/threats.md", "README.md"])
+@pytest.mark.parametrize("page", ["docs/extending.md", "docs/threats.md", "docs/scikit-learn.md", "README.md"])
 def test_pages_run_as_they_stand(page: str) -> None:
     blocks = code_blocks(page)
     assert blocks, f"{page} has no code"

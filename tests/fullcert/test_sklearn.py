@@ -1,0 +1,376 @@
+"""scikit-learn estimators: its own checks, poisoned retrainings inside the bounds, and what is said about scalers."""
+
+from __future__ import annotations
+
+import pickle
+import subprocess
+import sys
+import warnings
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from sklearn.base import clone
+from sklearn.datasets import make_blobs, make_classification, make_regression
+from sklearn.exceptions import NotFittedError
+from sklearn.frozen import FrozenEstimator
+from sklearn.metrics import r2_score
+from sklearn.model_selection import GridSearchCV, cross_val_score
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import MaxAbsScaler, MinMaxScaler, QuantileTransformer, RobustScaler, StandardScaler
+from sklearn.utils.estimator_checks import check_classifiers_train, check_regressors_train, parametrize_with_checks
+
+import boundflow as bf
+from boundflow.threats import AtMost, Labels, Linf, Missing, Removal, Replacement
+from fullcert.sklearn import CertifiedClassifier, CertifiedRegressor, NothingCertified, ScalerNotCovered
+
+QUICK = {"epochs": 6, "order": 5}
+
+
+# fewer epochs than by default, for speed alone
+@parametrize_with_checks([CertifiedClassifier(**QUICK), CertifiedRegressor(**QUICK, learning_rate=0.2)])
+def test_scikit_learn_checks(estimator, check) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", NothingCertified)  # some of its data are not scaled
+        check(estimator)
+
+
+def test_defaults_learn_what_scikit_learn_asks_for() -> None:
+    check_classifiers_train("CertifiedClassifier", CertifiedClassifier())
+    check_regressors_train("CertifiedRegressor", CertifiedRegressor())
+
+
+def two_classes(samples: int = 60, features: int = 3) -> tuple[np.ndarray, np.ndarray]:
+    x, y = make_classification(
+        samples, features, n_informative=2, n_redundant=0, class_sep=1.5, flip_y=0.0, random_state=1
+    )
+    return x, np.array(["no", "yes"])[y]
+
+
+def three_classes(samples: int = 60) -> tuple[np.ndarray, np.ndarray]:
+    x, y = make_blobs(samples, 2, centers=[[-2, 0], [2, 0], [0, 3]], cluster_std=0.6, random_state=0)
+    return x, np.array(["a", "b", "c"])[y]
+
+
+def moved(x: np.ndarray, epsilon: np.ndarray | float, random: np.random.Generator) -> np.ndarray:
+    """A dataset within epsilon, at a corner or inside, and no further even after rounding."""
+    size = random.choice([-1.0, 1.0], x.shape) if random.random() < 0.5 else random.uniform(-1, 1, x.shape)
+    return x + 0.999999 * epsilon * size
+
+
+def flipped(y: np.ndarray, count: int, random: np.random.Generator) -> np.ndarray:
+    """Other labels for a few samples."""
+    poisoned, classes = y.copy(), np.unique(y)
+    for sample in random.choice(len(y), count, replace=False):
+        poisoned[sample] = random.choice(classes[classes != y[sample]])
+    return poisoned
+
+
+def check_inside(answer, retrained, tests: np.ndarray) -> None:
+    """A retrained plain model agrees with every certified label, and its decisions lie within the bounds."""
+    decisions = retrained.decision_function(tests)
+    assert (answer.lower <= decisions).all() and (decisions <= answer.upper).all()
+    assert (retrained.predict(tests) == answer.label)[answer.certified].all()
+
+
+@pytest.mark.parametrize("data", [two_classes, three_classes])
+@pytest.mark.parametrize("recipe", [{}, {"hidden": (4,), "epochs": 6}, {"batch_size": 20, "epochs": 3}])
+def test_poisoned_features_stay_inside(data, recipe) -> None:
+    x, y = data()
+    random, epsilon, reach = np.random.default_rng(0), 0.01, 0.02
+    certified = CertifiedClassifier(epsilon=epsilon, test_epsilon=reach, **recipe).fit(x, y)
+    answer = certified.predict_certified(x)
+    assert answer.certified.mean() > 0.5
+    assert (answer.label == certified.predict(x)).all()
+    for _ in range(6):
+        retrained = clone(certified).set_params(epsilon=0.0, domain="interval").fit(moved(x, epsilon, random), y)
+        check_inside(answer, retrained, moved(x, reach, random))
+
+
+@pytest.mark.parametrize("loss", ["log", "squared"])
+@pytest.mark.parametrize("data", [two_classes, three_classes])
+def test_flipped_labels_stay_inside_and_a_scaler_is_covered(data, loss) -> None:
+    """The scaler is refitted at every retraining: no flip of labels changes it."""
+    x, y = data(80)
+    x, random = 7 * x + 3, np.random.default_rng(1)
+    certified = CertifiedClassifier(flip_labels=2, loss=loss, scaler=StandardScaler(), epochs=8)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        certified.fit(x, y)
+    assert "same in every allowed dataset: covered" in certified.certificate_.record["preprocessing"]
+    answer = certified.predict_certified(x)
+    assert answer.certified.mean() > 0.5
+    assert answer.lower.shape == certified.decision_function(x).shape
+    for _ in range(6):
+        retrained = clone(certified).set_params(flip_labels=0, domain="interval").fit(x, flipped(y, 2, random))
+        check_inside(answer, retrained, x)
+
+
+def test_poisoned_regression_stays_inside() -> None:
+    x, y = make_regression(50, 3, noise=5.0, random_state=0)
+    y = y / y.std()
+    random, sample = np.random.default_rng(2), np.arange(50)
+    certified = CertifiedRegressor(epsilon=0.05, target_epsilon=0.2, at_most=3, test_epsilon=0.01).fit(x, y)
+    assert certified.certificate_.record["threat"] == "AtMost(3, Linf(0.05) & Labels(epsilon=0.2))"
+    answer, at_least = certified.predict_certified(x), certified.certified_score(x, y)
+    assert (answer.width > 0).all() and np.array_equal(answer.value, certified.predict(x))
+    for _ in range(6):
+        touched = np.isin(sample, random.choice(sample, 3, replace=False))
+        poisoned = np.where(touched[:, None], moved(x, 0.05, random), x), np.where(touched, moved(y, 0.2, random), y)
+        retrained = CertifiedRegressor(domain="interval").fit(*poisoned)
+        values = retrained.predict(moved(x, 0.01, random))
+        assert (answer.lower <= values).all() and (values <= answer.upper).all()
+        assert r2_score(y, values) >= at_least
+    assert 0 < at_least < certified.score(x, y)
+    assert certified.certified_score(x, y, epsilon=0.1) < at_least
+
+
+def test_removed_samples_stay_inside() -> None:
+    """A removed sample has weight 0 in its slot: plain PyTorch with weights lands inside."""
+    x, y = two_classes(30)
+    certified = CertifiedClassifier(remove=2, epochs=5, momentum=0.0, learning_rate=0.5).fit(x, y)
+    answer, random = certified.predict_certified(x), np.random.default_rng(3)
+    inputs, targets = torch.tensor(x), torch.tensor((y == "yes").astype(float)).reshape(-1, 1)
+    for _ in range(5):
+        weights = torch.ones(30, 1, dtype=torch.float64)
+        weights[random.choice(30, 2, replace=False)] = 0.0
+        layer = torch.nn.Linear(3, 1, dtype=torch.float64)
+        torch.nn.init.zeros_(layer.weight), torch.nn.init.zeros_(layer.bias)
+        optimizer = torch.optim.SGD(layer.parameters(), lr=0.5)
+        for _ in range(5):
+            optimizer.zero_grad()
+            torch.nn.functional.binary_cross_entropy_with_logits(layer(inputs), targets, weights).backward()
+            optimizer.step()
+        decisions = layer(inputs).detach().numpy()[:, 0]
+        assert (answer.lower <= decisions).all() and (decisions <= answer.upper).all()
+
+
+def test_the_numbers_make_the_threat() -> None:
+    x, y = two_classes(30)
+    both = CertifiedClassifier(epsilon=[0.1, 0.0, 0.2], at_most=4, flip_labels=2, remove=1, epochs=1).fit(x, y)
+    written = "AtMost(4, Linf([0.1, 0.0, 0.2])) & AtMost(2, Labels()) & AtMost(1, Removal())"
+    assert both.certificate_.record["threat"] == written
+    threat = AtMost(1, Labels() & Removal())
+    own = CertifiedClassifier(epsilon=0.1, threat=threat, epochs=1).fit(x, y)
+    assert own.certificate_.record["threat"] == repr(threat) and own.threat_ is threat
+
+
+def test_scores_labels_and_record() -> None:
+    x, y = three_classes(90)
+    certified = CertifiedClassifier(flip_labels=1, epsilon=0.005).fit(x, y)
+    assert certified.classes_.tolist() == certified.certificate_.record["classes"] == ["a", "b", "c"]
+    assert certified.n_iter_ == certified.epochs and certified.n_features_in_ == 2
+    answer = certified.predict_certified(x, epsilon=0.01)
+    assert certified.certified_score(x, y, epsilon=0.01) == np.mean(answer.certified & (answer.label == y))
+    scores = [certified.certified_score(x, y, epsilon=reach) for reach in (0.0, 0.05, 1.0)]
+    assert certified.score(x, y) >= scores[0] >= scores[1] >= scores[2]
+    by_threat = certified.predict_certified(x, threat=Linf(0.01))
+    assert np.array_equal(by_threat.margin, answer.margin) and (answer.margin > 0).tolist() == answer.certified.tolist()
+    with pytest.raises(ValueError, match="inconsistent numbers of samples"):
+        certified.certified_score(x, y[:-1])
+
+
+def test_pickles_and_files_give_the_same_answers(tmp_path) -> None:
+    x, y = two_classes()
+    for loss in ("log", "squared"):
+        certified = CertifiedClassifier(epsilon=0.01, loss=loss, scaler=StandardScaler().fit(x), epochs=5).fit(x, y)
+        answer = certified.predict_certified(x, 0.01)
+        again = pickle.loads(pickle.dumps(certified)).predict_certified(x, 0.01)
+        for name in ("label", "certified", "lower", "upper", "margin"):
+            assert np.array_equal(getattr(answer, name), getattr(again, name))
+        certified.certificate_.save(tmp_path / "certificate")
+        loaded = bf.load(tmp_path / "certificate")
+        assert np.array_equal(loaded.predict(torch.tensor(x), 0.01).certified.numpy(), answer.certified)
+        assert loaded.record["preprocessing"] == "StandardScaler, fitted beforehand: declared"
+
+
+# --- scalers ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("scaler", [StandardScaler(), MinMaxScaler((-1, 1)), MaxAbsScaler(), RobustScaler()], ids=repr)
+def test_a_scaler_inside_is_scaling_by_hand(scaler) -> None:
+    """The threat is in raw units: the same bounds as on scaled data with epsilon divided by the scale."""
+    x, y = two_classes()
+    x = x * [1.0, 20.0, 0.1] + [0.0, 100.0, -3.0]
+    scaler.fit(x)
+    epsilon, unit = np.array([0.01, 0.2, 0.001]), scaler.transform(x + 1) - scaler.transform(x)
+    inside = CertifiedClassifier(epsilon=epsilon, scaler=scaler, epochs=5).fit(x, y)
+    by_hand = CertifiedClassifier(epsilon=epsilon * unit[0], scaled="beforehand", epochs=5).fit(scaler.transform(x), y)
+    raw = inside.predict_certified(x, epsilon)
+    scaled = by_hand.predict_certified(scaler.transform(x), epsilon * unit[0])
+    assert np.ptp(raw.upper - raw.lower) > 0
+    np.testing.assert_allclose(raw.lower, scaled.lower, rtol=1e-6, atol=1e-9)
+    np.testing.assert_allclose(raw.upper, scaled.upper, rtol=1e-6, atol=1e-9)
+    assert np.array_equal(raw.certified, scaled.certified)
+
+
+def test_poisoned_features_under_a_fixed_scaler_stay_inside() -> None:
+    x, y = two_classes()
+    x, random = 50 * x + 10, np.random.default_rng(4)
+    fixed = FrozenEstimator(StandardScaler().fit(50 * two_classes(40)[0]))  # other data; survives clone
+    certified = CertifiedClassifier(epsilon=0.5, scaler=fixed, epochs=8).fit(x, y)
+    answer = certified.predict_certified(x)
+    assert answer.certified.any()
+    for _ in range(6):
+        retrained = clone(certified).set_params(epsilon=0.0, domain="interval").fit(moved(x, 0.5, random), y)
+        check_inside(answer, retrained, x)
+
+
+@pytest.mark.parametrize("threat", [{"epsilon": 0.1}, {"remove": 1}, {"threat": AtMost(1, Linf(0.1) & Labels())}])
+def test_a_scaler_fitted_inside_the_threat_is_not_covered(threat) -> None:
+    x, y = two_classes()
+    certified = CertifiedClassifier(scaler=StandardScaler(), epochs=2, **threat)
+    with pytest.warns(ScalerNotCovered, match="fitted on data inside the threat") as caught:
+        certified.fit(x, y)
+    assert sum(issubclass(one.category, ScalerNotCovered) for one in caught) == 1
+    assert caught[0].filename == __file__
+    assert "declared, not covered" in certified.certificate_.record["preprocessing"]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        fixed = clone(certified).set_params(scaler=StandardScaler().fit(x[:40])).fit(x, y)
+    assert fixed.certificate_.record["preprocessing"] == "StandardScaler, fitted beforehand: declared"
+    assert np.array_equal(fixed.scaler_.mean_, x[:40].mean(0))
+
+
+def test_scalers_that_are_not_affine_are_refused() -> None:
+    x, y = two_classes()
+    for scaler, words in (
+        (QuantileTransformer(n_quantiles=10), "affine in every feature"),
+        (MinMaxScaler(clip=True), "clip=False"),
+        (StandardScaler().fit(x[:, :2]), "X has 3 features, and the scaler was fitted on 2"),
+    ):
+        with pytest.raises(ValueError, match=words):
+            CertifiedClassifier(scaler=scaler).fit(x, y)
+
+
+def test_pipelines_work_for_flips_and_are_refused_for_epsilon() -> None:
+    x, y = two_classes()
+    x = 5 * x + 2
+    pipe = make_pipeline(StandardScaler(), CertifiedClassifier(flip_labels=2, epochs=5)).fit(x, y)
+    answer = pipe[-1].predict_certified(pipe[:-1].transform(x))
+    assert answer.certified.any() and (answer.label == pipe.predict(x))[answer.certified].all()
+    for threat in ({"epsilon": 0.1}, {"remove": 1}, {"flip_labels": 1, "epsilon": [0.1, 0.0, 0.0], "at_most": 2}):
+        with pytest.raises(ValueError, match=r"scaled units.*CertifiedClassifier\(scaler=StandardScaler\(\)"):
+            make_pipeline(StandardScaler(), CertifiedClassifier(**threat)).fit(x, y)
+    declared = make_pipeline(StandardScaler(), CertifiedClassifier(epsilon=0.01, scaled="beforehand", epochs=2))
+    assert "declared" in declared.fit(x, y)[-1].certificate_.record["preprocessing"]
+    constant = np.column_stack((x, np.ones(len(x))))
+    with pytest.raises(ValueError, match="CertifiedRegressor"):
+        make_pipeline(StandardScaler(), CertifiedRegressor(epsilon=0.1)).fit(constant, y == "yes")
+    with pytest.raises(ValueError, match="give one of them"):
+        CertifiedClassifier(scaler=StandardScaler(), scaled="beforehand").fit(x, y)
+
+
+# --- among scikit-learn's tools ---------------------------------------------------------------------------------------
+
+
+def test_searches_and_cross_validation() -> None:
+    x, y = two_classes()
+
+    def certified(estimator, X, y) -> float:
+        return estimator.certified_score(X, y)
+
+    search = GridSearchCV(
+        CertifiedClassifier(flip_labels=1, scaler=StandardScaler()), {"epochs": [1, 4]}, scoring=certified, cv=2
+    )
+    search.fit(x, y)
+    assert 0 < search.best_score_ <= 1 and search.best_estimator_.certified_score(x, y) > 0
+    assert cross_val_score(CertifiedClassifier(epochs=4), x, y, cv=3).mean() > 0.8
+    x, y = make_regression(60, 3, random_state=0)
+    assert cross_val_score(CertifiedRegressor(order=2), x, y / y.std(), cv=2).mean() > 0.8
+
+
+def test_own_models_and_threats() -> None:
+    x, y = three_classes(30)
+
+    def network(features: int, outputs: int) -> torch.nn.Module:
+        return torch.nn.Sequential(torch.nn.Linear(features, 4), torch.nn.Softplus(), torch.nn.Linear(4, outputs))
+
+    own = CertifiedClassifier(model=network, epochs=2, dtype="float32").fit(x, y)
+    assert own.decision_function(x).shape == (30, 3) and own.decision_function(x).dtype == np.float32
+    start = network(2, 3)
+    before = [parameter.clone() for parameter in start.parameters()]
+    CertifiedClassifier(model=start, epochs=2).fit(x, y)
+    assert all(map(torch.equal, before, start.parameters()))
+    with pytest.raises(ValueError, match="must put out 3 numbers"):
+        CertifiedClassifier(model=lambda features, outputs: torch.nn.Linear(features, 2)).fit(x, y)
+    replaced = CertifiedClassifier(threat=AtMost(1, Replacement()), clip_gradients=0.1, epochs=1).fit(x, y)
+    assert replaced.predict_certified(x).certified.any()
+
+
+def test_missing_values() -> None:
+    x, y = two_classes()
+    x[::9, 1] = np.nan
+    with pytest.raises(ValueError, match="NaN"):
+        CertifiedClassifier().fit(x, y)
+    ranges = Missing([(-3, 3)] * 3)
+    certified = CertifiedClassifier(threat=ranges, scaler=StandardScaler().fit(x), epochs=4).fit(x, y)
+    assert np.isfinite(certified.decision_function(x)).all()
+    answer = certified.predict_certified(x, threat=ranges)
+    assert (answer.upper - answer.lower)[::9].mean() > (answer.upper - answer.lower)[1::9].mean()
+    with pytest.raises(ValueError, match="NaN"):
+        certified.predict_certified(x)
+
+
+def test_the_seed_fixes_everything() -> None:
+    x, y = two_classes(30)
+    recipe = {"hidden": (4,), "batch_size": 10, "epochs": 2, "order": 2}
+    torch.manual_seed(5)
+    first = CertifiedClassifier(random_state=3, **recipe).fit(x, y).decision_function(x)
+    drawn = torch.rand(1)
+    torch.manual_seed(5)
+    assert torch.equal(drawn, torch.rand(1))  # the caller's random state is left alone
+    assert np.array_equal(first, CertifiedClassifier(random_state=3, **recipe).fit(x, y).decision_function(x))
+    assert not np.array_equal(first, CertifiedClassifier(random_state=4, **recipe).fit(x, y).decision_function(x))
+
+
+def test_void_bounds_and_divergence_are_said() -> None:
+    x, y = make_regression(40, 3, random_state=0)
+    with pytest.warns(NothingCertified, match="nothing is certified"):
+        void = CertifiedRegressor(epsilon=20.0, domain="interval", epochs=200).fit(x, y / y.std())
+    answer = void.predict_certified(x)
+    assert np.isinf(answer.width).all() and void.certified_score(x, y / y.std()) == -np.inf
+    assert np.isfinite(void.predict(x)).all()
+    with pytest.raises(ValueError, match="training diverged: scale the features"):
+        CertifiedRegressor(dtype="float32").fit(1e6 * x, y)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "words"),
+    [
+        ({"epsilon": -1.0}, "not negative"),
+        ({"epsilon": [0.1, 0.1]}, "one for each of the 3 features"),
+        ({"flip_labels": -1}, "at least 1"),
+        ({"flip_labels": 100}, "exceeds the data"),
+        ({"at_most": 0, "epsilon": 0.1}, "at least 1"),
+        ({"threat": 0.1}, "boundflow.threats"),
+        ({"optimizer": "newton"}, "no optimizer called 'newton'"),
+        ({"activation": "sine"}, "no activation called 'sine'"),
+        ({"domain": "box"}, "no domain called 'box'"),
+        ({"dtype": "float16"}, "no dtype called 'float16'"),
+        ({"loss": "hinge"}, "no loss called 'hinge'"),
+        ({"scaled": "yes"}, "beforehand"),
+        ({"threat": AtMost(1, Replacement())}, "clip_gradients"),
+        ({"epochs": 0}, "at least 1"),
+    ],
+    ids=repr,
+)
+def test_mistakes_are_told(wrong, words) -> None:
+    with pytest.raises(ValueError, match=words):
+        CertifiedClassifier(**{"hidden": (2,), **wrong}).fit(*two_classes(20))
+
+
+def test_asking_before_fitting() -> None:
+    for estimator in (CertifiedClassifier(), CertifiedRegressor()):
+        for ask in (estimator.predict, estimator.predict_certified):
+            with pytest.raises(NotFittedError):
+                ask(np.zeros((1, 2)))
+
+
+def test_without_scikit_learn_the_import_says_what_to_install() -> None:
+    script = "import sys; sys.modules['sklearn'] = None; import fullcert.sklearn"
+    root = Path(__file__).parents[2]
+    result = subprocess.run([sys.executable, "-c", script], cwd=root, capture_output=True, text=True, timeout=60)
+    assert result.returncode == 1
+    assert "ImportError: fullcert.sklearn needs scikit-learn: pip install 'boundflow[sklearn]'" in result.stderr
