@@ -17,7 +17,7 @@ what they can be round to the same numbers, every allowed dataset gives these.
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
@@ -174,7 +174,7 @@ def as_words(column: np.ndarray) -> np.ndarray:
 class Moves:
     """What a threat can do to the features: by column how far a value moves, in what share of the samples.
 
-    ``anything``: samples can be removed or replaced, and every statistic with them.
+    ``everywhere`` is in units of the scale. ``anything``: samples can be removed or replaced, and every statistic with them.
     """
 
     by_column: Mapping[str, float]
@@ -255,7 +255,7 @@ def _number(name: str, values: np.ndarray, relative: bool, moves: Moves, trusted
     deviation = float(np.sqrt(((known - mean) ** 2).mean())) if relative else float(known.std())
     if trusted:
         return Number(name, mean, deviation or 1.0, FIXED)
-    move = moves.by_column.get(name, moves.everywhere)
+    move = moves.by_column.get(name, 0.0) + moves.everywhere * _power_of_two(deviation)
     if not move and not moves.anything:
         return Number(name, mean, deviation or 1.0, SAME)
     center, scale, sure = rounded(mean, deviation, math.inf if moves.anything else move, moves.share)
@@ -280,14 +280,3 @@ def _power_of_two(deviation: float) -> float:
 
 def _on_grid(mean: float, scale: float) -> float:
     return round(2 * mean / scale) * scale / 2
-
-
-def slack(encoding: Encoding, name: str, values: np.ndarray) -> float:
-    """How far the scaled value of a moved number can be off by rounding, beyond the scaled move."""
-    column = encoding.column(name)
-    assert isinstance(column, Number)
-    known = np.abs(values[~np.isnan(values)])
-    return 8 * 2.0**-52 * (float(known.max(initial=0.0)) + abs(column.center)) / column.scale
-
-
-__all__ = ["DECLARED", "FIXED", "SAME", "Encoding", "Image", "Moves", "Number", "Target", "Words", "make", "replace"]

@@ -1,62 +1,111 @@
 """The choices that fix one training run: its data, threat, network, optimizer and number of steps.
 
-A certificate speaks of the training algorithm with all of these fixed. Each field is one flag of the command,
-with its default and help text here and nowhere else.
+A certificate speaks of the training algorithm with all of these fixed. Each field is one flag of the command and one
+key of a TOML file, with its default and help text here and nowhere else. A preset changes the defaults for some
+datasets; what the file says goes before the preset, and what the command line says before the file.
 """
 
-from dataclasses import dataclass, field
+import json
+import tomllib
+import types
+import typing
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields
 from math import inf
+from pathlib import Path
 from typing import Any
 
 from fullcert.mistakes import Mistake
 
+DATA, THREAT, NETWORK, TRAINING = "Data", "Threat: what an attacker could have done", "Network", "Training"
 
-def option(default: Any, help: str, **flag: Any) -> Any:
+
+def option(default: Any, help: str, panel: str, **flag: Any) -> Any:
     """A field with its help text; `flag` holds further arguments for the command line."""
-    return field(default=default, metadata={"help": help, **flag})
+    return field(default=default, metadata={"help": help, "rich_help_panel": panel, **flag})
 
 
 @dataclass(frozen=True)
 class Options:
     """Everything that decides the outcome of a run. Numbers are checked here, names where their tables are."""
 
-    dataset: str = option("two-moons", "What to train on.")
-    data_dir: str = option("data", "Where datasets kept on disk are.", envvar="BOUNDFLOW_DATA")
-    epsilon: float = option(1e-3, "Every training feature may have moved by this much.")
-    test_epsilon: float = option(
-        None, "Every test feature may have moved by this much.", show_default="same as --epsilon"
+    dataset: str = option("two-moons", "What to train on: see `fullcert datasets list`.", DATA)
+    data_dir: str = option("data", "Where datasets kept on disk are.", DATA, envvar="BOUNDFLOW_DATA")
+    data: str | None = option(None, "A table of your own instead: CSV, Parquet or NPZ.", DATA)
+    target: str | None = option(None, "The column of the table that is predicted.", DATA)
+    test_data: str | None = option(
+        None, "A table to test on.", DATA, show_default="a fifth of --data, drawn by the seed"
     )
-    domain: str = option("zonotope", "How sets are represented: interval or zonotope.")
-    model: str = option("mlp", "The kind of network.")
-    hidden: str = option("16", "Widths of the hidden layers, such as 20 or 16,16.")
-    activation: str = option("tanh", "What follows each hidden layer: tanh, relu, sigmoid and others.")
-    init_scale: float = option(8.0, "The first layer's initial weights and biases are multiplied by this.")
-    loss: str = option("bce", "What is minimised: bce, ce, hinge or mse.")
-    optimizer: str = option("sgd", "How it is minimised: sgd, adam, adamw or rmsprop.")
-    lr: float = option(0.3, "Learning rate.")
-    momentum: float = option(0.9, "Momentum of sgd and rmsprop; the others have none.")
-    weight_decay: float = option(0.0, "Weight decay.")
-    epochs: int = option(4, "How often every training sample is used.")
-    batch_size: int = option(100, "Samples in a step; 0 takes all of them at once.")
-    seed: int = option(0, "Fixes the data drawn, the initial weights and the order of the batches.")
-    order: int = option(5, "Error rows a zonotope keeps for each number in parameters and optimizer state.")
-    device: str = option("cpu", "Where tensors live, such as cpu or cuda.")
-    dtype: str = option("float64", "Precision of the run: float32 or float64.")
+    ignore: tuple[str, ...] = option((), "A column to leave out. Can be repeated.", DATA)
+    categorical: tuple[str, ...] = option((), "A column of numbers that are names of categories.", DATA)
+    scale: tuple[str, ...] = option((), "COLUMN=CENTER:SCALE, numbers fixed beforehand for a column.", DATA)
+    regression: bool = option(False, "Predict a number instead of a class.", DATA)
+    trusted: str | None = option(None, "A table of clean data: plain training on it comes first.", DATA)
+    trusted_epochs: int = option(20, "How often every trusted sample is used.", DATA)
+
+    epsilon: float = option(
+        None, "Every training feature may have moved by this much.", THREAT, show_default="0.001, or 0 with another threat"
+    )
+    tolerance: tuple[str, ...] = option((), "COLUMN=AMOUNT or COLUMN=5%: values known that well. Can be repeated.", THREAT)
+    any_category: tuple[str, ...] = option((), "A column whose category may be any other. Can be repeated.", THREAT)
+    missing: tuple[str, ...] = option(
+        (), "COLUMN=LOW:HIGH, or COLUMN for its observed range: missing values may be anything there.", THREAT
+    )
+    at_most: int | None = option(None, "At most so many samples have changed features.", THREAT, show_default="all")
+    flip_labels: int = option(0, "At most so many labels of the training data are wrong.", THREAT)
+    target_tolerance: float = option(0.0, "For regression: every target may be off by this much.", THREAT)
+    remove: int = option(0, "At most so many training samples should not be there.", THREAT)
+    replace: int = option(0, "At most so many training samples were replaced by anything.", THREAT)
+    test_epsilon: float = option(
+        None, "Every test feature may have moved by this much.", THREAT, show_default="same as --epsilon"
+    )
+    test_tolerance: tuple[str, ...] = option(
+        None, "The same as --tolerance, for test inputs; none for exact ones.", THREAT, show_default="same as --tolerance"
+    )
+
+    domain: str = option("zonotope", "How sets are represented: interval or zonotope.", NETWORK)
+    model: str = option("mlp", "The network: mlp, cnn, or your own as path/to/file.py:make_model.", NETWORK)
+    hidden: str = option("16", "Widths of the hidden layers, such as 20 or 16,16; none for a linear model.", NETWORK)
+    channels: str = option("8,16", "Channels of the convolutions of a cnn.", NETWORK)
+    activation: str = option("tanh", "What follows each hidden layer: tanh, relu, sigmoid and others.", NETWORK)
+    init_scale: float = option(8.0, "The first layer's initial weights and biases are multiplied by this.", NETWORK)
+    frozen: int = option(0, "So many first layers keep their initial or pretrained values.", NETWORK)
+
+    loss: str = option("auto", "What is minimised: bce, ce, hinge or mse; auto goes by the task.", TRAINING)
+    optimizer: str = option("sgd", "How it is minimised: sgd, adam, adamw or rmsprop.", TRAINING)
+    lr: float = option(0.3, "Learning rate.", TRAINING)
+    lr_decay: float = option(0.0, "The learning rate of step t is lr / (1 + this t).", TRAINING)
+    momentum: float = option(0.9, "Momentum of sgd and rmsprop; the others have none.", TRAINING)
+    weight_decay: float = option(0.0, "Weight decay.", TRAINING)
+    clip_gradients: float | None = option(None, "Clip the gradient of every sample to this norm.", TRAINING)
+    epochs: int = option(4, "How often every training sample is used.", TRAINING)
+    steps: int | None = option(None, "Stop after so many steps.", TRAINING, show_default="all")
+    batch_size: int = option(100, "Samples in a step; 0 takes all of them at once.", TRAINING)
+    seed: int = option(0, "Fixes the data drawn, the initial weights and the order of the batches.", TRAINING)
+    order: int = option(5, "Error rows a zonotope keeps for each number in parameters and optimizer state.", TRAINING)
+    memory: float = option(4.0, "GiB that a batch may take.", TRAINING)
+    device: str = option("cpu", "Where tensors live, such as cpu or cuda.", TRAINING)
+    dtype: str = option("float64", "Precision of the run: float32 or float64.", TRAINING)
 
     def __post_init__(self) -> None:
+        others = (self.tolerance, self.any_category, self.missing, self.flip_labels, self.target_tolerance)
+        if self.epsilon is None:
+            object.__setattr__(self, "epsilon", 0.0 if any((*others, self.remove, self.replace)) else 1e-3)
         if self.test_epsilon is None:
             object.__setattr__(self, "test_epsilon", self.epsilon)
-        self.within("epsilon", 0, inf)
-        self.within("test_epsilon", 0, inf)
-        self.within("lr", 0, inf)
-        self.within("init_scale", 0, inf)
-        self.within("momentum", 0, 1)
-        self.within("weight_decay", 0, inf)
-        self.within("epochs", 1, inf)
-        self.within("batch_size", 0, inf)
-        self.within("order", 1, inf)
-        self.within("seed", 0, 2**32)
-        parse_widths(self.hidden)
+        if self.test_tolerance is None:
+            object.__setattr__(self, "test_tolerance", self.tolerance)
+        elif self.test_tolerance == ("none",):
+            object.__setattr__(self, "test_tolerance", ())
+        for name, (least, limit) in RANGES.items():
+            if getattr(self, name) is not None:
+                self.within(name, least, limit)
+        parse_widths(self.hidden, "hidden")
+        parse_widths(self.channels, "channels")
+        if self.data is not None and self.target is None:
+            raise Mistake("--data needs --target, the column that is predicted")
+        if self.replace and self.clip_gradients is None:
+            raise Mistake("--replace needs --clip-gradients, which is all that bounds a sample that may be anything")
 
     def within(self, name: str, least: float, limit: float) -> None:
         """Refuse a number outside [least, limit); NaN is outside of everything."""
@@ -65,14 +114,111 @@ class Options:
             below = "" if limit == inf else f" and below {limit:g}"
             raise Mistake(f"{flag_of(name)} must be a finite number of at least {least:g}{below}, not {value:g}")
 
+    @property
+    def title(self) -> str:
+        """What the run is of."""
+        return self.dataset if self.data is None else Path(self.data).name
 
-def parse_widths(hidden: str) -> tuple[int, ...]:
-    """The widths of the hidden layers: "16,8" is (16, 8)."""
-    if not all(width.strip().isdecimal() and int(width) > 0 for width in hidden.split(",")):
-        raise Mistake(f"--hidden must be positive widths such as 20 or 16,16, not {hidden!r}")
-    return tuple(int(width) for width in hidden.split(","))
+
+RANGES: dict[str, tuple[float, float]] = {
+    **dict.fromkeys(("epsilon", "test_epsilon", "target_tolerance", "lr", "lr_decay", "weight_decay"), (0, inf)),
+    **dict.fromkeys(("init_scale", "frozen", "batch_size", "flip_labels", "remove", "replace"), (0, inf)),
+    **dict.fromkeys(("epochs", "trusted_epochs", "order", "steps", "at_most"), (1, inf)),
+    "momentum": (0, 1),
+    "clip_gradients": (1e-300, inf),
+    "memory": (1e-3, inf),
+    "seed": (0, 2**32),
+}
+
+
+def parse_widths(widths: str, name: str) -> tuple[int, ...]:
+    """The widths of layers: "16,8" is (16, 8), and "none" is ()."""
+    if widths == "none":
+        return ()
+    if not all(width.strip().isdecimal() and int(width) > 0 for width in widths.split(",")):
+        raise Mistake(f"{flag_of(name)} must be positive widths such as 20 or 16,16, or none, not {widths!r}")
+    return tuple(int(width) for width in widths.split(","))
 
 
 def flag_of(name: str) -> str:
     """The flag that sets a field: test_epsilon is set by --test-epsilon."""
     return "--" + name.replace("_", "-")
+
+
+# --- presets ----------------------------------------------------------------------------------------------------------
+
+TABLE = {"hidden": "none", "init_scale": 0.0, "lr": 1.0, "momentum": 0.0, "epochs": 5, "batch_size": 0, "order": 2}
+IMAGES = {"hidden": "10", "init_scale": 0.25, "lr": 0.4, "momentum": 0.0, "batch_size": 250, "steps": 30, "order": 3}
+HALF_MOONS = {
+    **{"hidden": "128", "activation": "relu", "init_scale": 1.0, "loss": "ce", "lr": 2.0, "lr_decay": 0.6},
+    **{"momentum": 0.0, "epochs": 4, "batch_size": 0, "order": 2},
+}
+# the beginning of a dataset's name -> defaults that train well on it
+PRESETS: dict[str, dict[str, Any]] = {
+    **dict.fromkeys(("adult", "breast-cancer", "iris", "digits"), TABLE),
+    **dict.fromkeys(("mnist", "fashion-mnist", "cifar-10", "pneumonia-mnist"), IMAGES),
+    "half-moons": HALF_MOONS,
+}
+
+
+def preset(chosen: Mapping[str, Any]) -> dict[str, Any]:
+    """The defaults that belong to the data of a run."""
+    if chosen.get("data") is not None:
+        return TABLE
+    name = chosen.get("dataset", "")
+    return next((values for beginning, values in PRESETS.items() if name.startswith(beginning)), {})
+
+
+def resolve(given: Mapping[str, Any], from_file: Mapping[str, Any]) -> Options:
+    """The command line before the file, the file before the preset, the preset before the defaults."""
+    chosen = {**from_file, **given}
+    return Options(**{**preset(chosen), **chosen})
+
+
+# --- files ------------------------------------------------------------------------------------------------------------
+
+
+def read_options(path: Path) -> dict[str, Any]:
+    """The options in a TOML file; keys are those of the flags, with - or _."""
+    try:
+        with path.open("rb") as file:
+            found = tomllib.load(file)
+    except OSError as error:
+        raise Mistake(f"cannot read {path}: {error.strerror}") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise Mistake(f"{path} is not TOML: {error}") from None
+    known = {entry.name: entry.type for entry in fields(Options)}
+    options: dict[str, Any] = {}
+    for key, value in found.items():
+        name = key.replace("-", "_")
+        if name not in known:
+            raise Mistake(f"{path} sets {key!r}, and there is no such option")
+        options[name] = _fitting(value, known[name], f"{key!r} in {path}")
+    return options
+
+
+def _fitting(value: Any, kind: Any, what: str) -> Any:
+    """A value of the file as the type of its option."""
+    kinds = typing.get_args(kind) if isinstance(kind, types.UnionType) else (kind,)
+    if tuple[str, ...] in kinds:
+        if isinstance(value, str):
+            return (value,)
+        if isinstance(value, list) and all(isinstance(part, str) for part in value):
+            return tuple(value)
+        raise Mistake(f"{what} must be a word or a list of words")
+    if float in kinds and isinstance(value, int) and not isinstance(value, bool):
+        return float(value)
+    if type(value) not in kinds:
+        raise Mistake(f"{what} must be {' or '.join(k.__name__ for k in kinds if k is not type(None))}, not {value!r}")
+    return value
+
+
+def as_toml(options: Options) -> str:
+    """All options as a file that gives the same run again."""
+    lines = [f"{name} = {_toml(value)}" for name, value in asdict(options).items() if value is not None]
+    return "\n".join(lines) + "\n"
+
+
+def _toml(value: Any) -> str:
+    """JSON's words, numbers, truths and lists are TOML's too."""
+    return json.dumps(list(value) if isinstance(value, tuple) else value, ensure_ascii=False)

@@ -3,33 +3,53 @@
 import inspect
 from collections.abc import Callable
 from dataclasses import Field, fields
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from fullcert.options import Options
+from fullcert.options import Options, read_options, resolve
+
+Config = Annotated[
+    Path | None, typer.Option("--config", help="A TOML file with options; flags go before it.", rich_help_panel="Run")
+]
 
 
 def takes_options(command: Callable[..., None]) -> Callable[..., None]:
-    """A command whose first parameter is Options takes a flag for each of its fields instead."""
+    """A command whose first parameter is Options takes a flag for each of its fields, and a file of them, instead."""
 
-    def run(**flags: Any) -> None:
-        options = Options(**{field.name: flags.pop(field.name) for field in fields(Options)})
-        command(options, **flags)
+    def run(context: typer.Context, config: Path | None, **flags: Any) -> None:
+        names = [field.name for field in fields(Options)]
+        given = {name: flags.pop(name) for name in names}
+        given = {name: _frozen(value) for name, value in given.items() if _was_given(context, name)}
+        command(lambda further: resolve(given, {**further, **(read_options(config) if config else {})}), **flags)
 
     own = list(inspect.signature(command).parameters.values())[1:]
-    parameters = [*map(flag, fields(Options)), *own]
+    keyword = inspect.Parameter.KEYWORD_ONLY
+    context = inspect.Parameter("context", keyword, annotation=typer.Context)
+    config = inspect.Parameter("config", keyword, default=None, annotation=Config)
+    parameters = [context, *map(flag, fields(Options)), config, *own]
     run.__name__, run.__doc__ = command.__name__, command.__doc__
     run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
     return run
 
 
+def _was_given(context: typer.Context, name: str) -> bool:
+    source = context.get_parameter_source(name)
+    return source is not None and source.name in ("COMMANDLINE", "ENVIRONMENT")
+
+
+def _frozen(value: Any) -> Any:
+    return tuple(value) if isinstance(value, list) else value
+
+
 def flag(field: Field[Any]) -> inspect.Parameter:
     """The flag that sets a field."""
+    repeated = field.type == tuple[str, ...]
     return inspect.Parameter(
         field.name,
         inspect.Parameter.KEYWORD_ONLY,
-        default=field.default,
-        annotation=Annotated[field.type, typer.Option(**field.metadata)],
+        default=None if repeated else field.default,
+        annotation=Annotated[list[str] | None if repeated else field.type, typer.Option(**field.metadata)],
     )

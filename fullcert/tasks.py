@@ -1,0 +1,133 @@
+"""What a run is about: samples for training, validation and test, from a dataset or from a table of the user.
+
+Splits and preprocessing are fixed before training. A table without a test file of its own is split by the seed: a fifth
+for testing, and a tenth of the rest for validation. The split goes by row number, so no value in the table can change
+it.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from fullcert import datasets, encoding, tables
+from fullcert.datasets import Dataset, Split
+from fullcert.encoding import Encoding, Moves, Number
+from fullcert.mistakes import Mistake
+from fullcert.options import Options
+from fullcert.tables import Table
+from fullcert.threats import parse_ranges, parse_tolerances
+
+TEST, VALIDATION = 5, 10  # one in so many
+
+
+@dataclass(frozen=True)
+class Task:
+    """Data as arrays, how a table became them, and trusted samples to start from."""
+
+    data: Dataset
+    encoding: Encoding | None = None
+    trusted: Split | None = None
+
+    @property
+    def regression(self) -> bool:
+        return self.encoding is not None and self.encoding.target.regression
+
+    @property
+    def class_names(self) -> tuple[str, ...]:
+        return self.data.class_names or tuple(map(str, range(self.data.classes)))
+
+    @property
+    def planar(self) -> bool:
+        """Whether the inputs are points of a plane, which can be drawn."""
+        numbers = self.encoding is None or all(isinstance(column, Number) for column in self.encoding.columns)
+        return numbers and not self.regression and self.data.train.inputs.shape[1:] == (2,)
+
+
+def load(options: Options) -> Task:
+    """The task of a run."""
+    if options.data is not None:
+        train = tables.read(Path(options.data))
+        test = tables.read(Path(options.test_data)) if options.test_data is not None else None
+        return from_tables(options, train, test, str(options.target))
+    if options.dataset == "adult":
+        train, test = (Table(_typed(columns), Path("adult")) for columns in datasets.adult_columns(Path(options.data_dir)))
+        return from_tables(options, train, test, "income")
+    for name in ("trusted", "test_data", "target", "regression"):
+        if getattr(options, name):
+            raise Mistake(f"--{name.replace('_', '-')} goes with --data, a table of your own")
+    return Task(datasets.load(options.dataset, Path(options.data_dir), options.seed))
+
+
+def _typed(columns: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    return {name: tables.from_words(list(column)) for name, column in columns.items()}
+
+
+def from_tables(options: Options, train: Table, test: Table | None, target: str) -> Task:
+    """Tables as arrays. What is learnt from the data for that is learnt from the training rows, or the trusted ones."""
+    rows = np.random.RandomState(options.seed).permutation(len(train))
+    held_out = len(train) // TEST if test is None else 0
+    validated = (len(train) - held_out) // VALIDATION if test is None else min(1000, len(train) // VALIDATION)
+    parts = {"test": rows[:held_out], "validation": rows[held_out : held_out + validated], "train": rows}
+    parts["train"] = np.sort(rows[held_out:] if test is not None else rows[held_out + validated :])
+    if not all(len(part) for name, part in parts.items() if name == "train" or test is None):
+        raise Mistake(f"{train.path} has {len(train)} rows, too few to train on and to test with")
+    trusted = tables.read(Path(options.trusted)) if options.trusted is not None else None
+    fitted = train if trusted is None else trusted
+    seen = parts["train"] if trusted is None else np.arange(len(trusted))
+    made = encoding.make(
+        Table({name: column[seen] for name, column in fitted.columns.items()}, fitted.path),
+        target,
+        regression=options.regression,
+        ignore=options.ignore,
+        categorical=options.categorical,
+        relative=[name for given in (options.tolerance, options.test_tolerance) for name in parse_tolerances(given).relative],
+        fixed=_scales(options),
+        moves=_moves(options, train, len(parts["train"])),
+        trusted=trusted is not None,
+    )
+    whole = _split(train, made, options)
+    splits = {name: Split(whole.inputs[part], whole.labels[part]) for name, part in parts.items()}
+    if test is not None:
+        splits["test"] = _split(test, made, options)
+    if not len(splits["validation"].labels):
+        splits["validation"] = splits["test"]
+    classes = made.target.classes
+    pixels = (0.0, 1.0) if whole.inputs.ndim > 2 else None
+    data = Dataset(**splits, classes=len(classes), features=made.features, class_names=classes or None, valid=pixels)
+    return Task(data, made, None if trusted is None else _split(trusted, made, options))
+
+
+def _split(table: Table, made: Encoding, options: Options) -> Split:
+    inputs, labels = made.inputs(table), made.target.encoded(table.column(made.target.name))
+    allowed = parse_ranges(options.missing, "--missing")
+    for column in made.columns:
+        holes = int(np.isnan(table.column(column.name)).sum()) if isinstance(column, Number) else 0
+        if holes and column.name not in allowed:
+            raise Mistake(
+                f"the column {column.name!r} of {table.path} has {holes} missing values: say what they can be with "
+                f"--missing {column.name}=LOW:HIGH, or leave the column out with --ignore {column.name}"
+            )
+    return Split(inputs, labels)
+
+
+def _scales(options: Options) -> dict[str, tuple[float, float]]:
+    found: dict[str, tuple[float, float]] = {}
+    for name, pair in parse_ranges(options.scale, "--scale").items():
+        if pair is None or not pair[1] > 0:
+            raise Mistake(f"--scale must be COLUMN=CENTER:SCALE with a positive scale, such as {name}=40:16")
+        found[name] = pair
+    return found
+
+
+def _moves(options: Options, train: Table, count: int) -> Moves:
+    """How far the threat moves the columns."""
+    amounts = parse_tolerances(options.tolerance)
+    by_column = dict(amounts.absolute)
+    for name, share in amounts.relative.items():
+        column = train.column(name)
+        by_column[name] = share * float(np.nanmax(np.abs(column), initial=0.0)) if tables.is_number(column) else 0.0
+    by_column |= dict.fromkeys(options.any_category, float("inf"))
+    share = 1.0 if options.at_most is None else min(1.0, options.at_most / count)
+    return Moves(by_column, options.epsilon, share, anything=bool(options.remove or options.replace))

@@ -1,0 +1,268 @@
+"""What the options say an attacker could have done: as threats of `boundflow`, and in plain words.
+
+For a table, tolerances and ranges are in the units of their column, as they stand in the file; the inputs of the
+network are scaled, so they are scaled too, and widened by what scaling a moved value can be off by. `--epsilon` is in
+units of the scaled columns there, and moves numbers only: a category does not move, it is another one or it is not.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from boundflow.threats import AtMost, Category, Labels, Linf, Missing, Removal, Replacement, Threat, Tolerance
+from fullcert.encoding import Encoding, Number, Words
+from fullcert.mistakes import Mistake
+from fullcert.options import Options
+
+CLEAN = Linf(0.0)
+
+
+class Threats(NamedTuple):
+    """The threat to the training data and to a test input, and how each is told: "No one who ... could have ..."."""
+
+    training: Threat
+    test: Threat
+    training_words: str
+    test_words: str
+
+
+class Amounts(NamedTuple):
+    """Tolerances by column: in its units, or as a share of the value."""
+
+    absolute: dict[str, float]
+    relative: dict[str, float]
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return (*self.absolute, *self.relative)
+
+
+@dataclass(frozen=True)
+class Subject:
+    """What is threatened: the training inputs, how a table became them, the task, and the precision of the run."""
+
+    inputs: np.ndarray
+    encoding: Encoding | None
+    classes: int  # 0 for regression
+    valid: tuple[float, float] | None
+    unit: float  # the distance from 1 to the next number of the run's precision
+
+
+def build(options: Options, subject: Subject) -> Threats:
+    """Both threats of a run."""
+    count = len(subject.inputs)
+    features, told = _features(options, subject, options.epsilon, options.tolerance)
+    every = "in every training sample"
+    if options.at_most is not None:
+        if not features:
+            raise Mistake("--at-most counts samples with changed features: give --epsilon, --tolerance or --any-category")
+        _within(options.at_most, count, "--at-most")
+        features = [AtMost(options.at_most, _all(features))]
+        every = f"in at most {options.at_most:,} of the {count:,} training samples"
+    words = [f"{phrase} {every}" for phrase in told]
+    threats = [*features]
+    for make, told_so in (_labels, _removed, _replaced, _missing):
+        threat = make(options, subject)
+        if threat is not None:
+            threats.append(threat)
+            words.append(told_so(options, count))
+    test, test_told = _features(options, subject, options.test_epsilon, options.test_tolerance, categories=False)
+    missing = _missing[0](options, subject)
+    return Threats(
+        _all(threats),
+        _all([*test, *([missing] if missing is not None else [])]),
+        _joined(words) or "changed nothing",
+        _joined([f"{phrase} in the test input" for phrase in test_told]),
+    )
+
+
+def _all(threats: Sequence[Threat]) -> Threat:
+    """All threats at once."""
+    if not threats:
+        return CLEAN
+    together = threats[0]
+    for threat in threats[1:]:
+        together = together & threat
+    return together
+
+
+def _joined(phrases: list[str]) -> str:
+    return phrases[0] if len(phrases) == 1 else ", ".join(phrases[:-1]) + " and " + phrases[-1] if phrases else ""
+
+
+def _within(number: int, count: int, flag: str) -> None:
+    if number > count:
+        raise Mistake(f"{flag} {number} exceeds the {count} training samples")
+
+
+# --- features -----------------------------------------------------------------------------------------------------
+
+
+def _features(
+    options: Options, subject: Subject, epsilon: float, tolerance: Sequence[str], categories: bool = True
+) -> tuple[list[Threat], list[str]]:
+    """Changes of the features, and each as a phrase."""
+    threats: list[Threat] = []
+    told = []
+    if epsilon:
+        threats.append(_moved(subject, epsilon))
+        what = "every feature" if subject.encoding is None else "every number, in units of its column's scale,"
+        told.append(f"moved {what} by up to {epsilon:g}")
+    if tolerance:
+        encoding = _table(subject, "--tolerance")
+        amounts = parse_tolerances(tolerance)
+        threats.append(_tolerance(subject, encoding, amounts))
+        phrases = [f"{name} by up to {amount:g}" for name, amount in amounts.absolute.items()]
+        phrases += [f"{name} by up to {100 * share:g} %" for name, share in amounts.relative.items()]
+        told.append(f"moved {_joined(phrases)}")
+    if categories and options.any_category:
+        encoding = _table(subject, "--any-category")
+        for name in options.any_category:
+            if not isinstance(encoding.column(name), Words):
+                raise Mistake(f"--any-category {name}: that column holds numbers; name it with --categorical too")
+            threats.append(Category(encoding.places(name)))
+        told.append(f"put any category into {_joined(list(options.any_category))}")
+    return threats, told
+
+
+def _moved(subject: Subject, epsilon: float) -> Threat:
+    """Every number moved; one-hot columns stay."""
+    moved = Linf(epsilon, clip=subject.valid)
+    if subject.encoding is None or subject.inputs.ndim != 2:
+        return moved
+    numbers = [
+        place
+        for column in subject.encoding.columns
+        if isinstance(column, Number)
+        for place in subject.encoding.places(column.name)
+    ]
+    if not numbers:
+        raise Mistake("--epsilon moves numbers, and this table has none: use --any-category or --flip-labels")
+    return moved.on(features=numbers)
+
+
+def _tolerance(subject: Subject, encoding: Encoding, amounts: Amounts) -> Threat:
+    scaled: dict[int, Any] = {}
+    for name in amounts.names:
+        column, (place, *others) = encoding.column(name), encoding.places(name)
+        if others or not isinstance(column, Number):
+            raise Mistake(f"--tolerance {name}: that column holds categories; use --any-category {name}")
+        largest = float(np.nanmax(np.abs(subject.inputs[:, place]), initial=0.0)) + abs(column.center) / column.scale
+        if name in amounts.relative:  # not centered, so a share of the scaled value is the same share
+            scaled[place] = f"{100 * amounts.relative[name] * (1 + 16 * subject.unit) + 1600 * subject.unit:.17g}%"
+        else:
+            move = amounts.absolute[name] / column.scale
+            scaled[place] = move * (1 + 16 * subject.unit) + 16 * subject.unit * (largest + move)
+    return Tolerance(scaled)
+
+
+def _table(subject: Subject, flag: str) -> Encoding:
+    if subject.encoding is None or subject.inputs.ndim != 2:
+        raise Mistake(f"{flag} names columns of a table: give one with --data, or use --dataset adult")
+    return subject.encoding
+
+
+def parse_tolerances(tolerances: Sequence[str]) -> Amounts:
+    """``age=1`` and ``income=5%``."""
+    amounts = Amounts({}, {})
+    for text in tolerances:
+        name, equals, amount = text.rpartition("=")
+        share = amount.strip().endswith("%")
+        try:
+            number = float(amount.strip().removesuffix("%")) / (100 if share else 1)
+        except ValueError:
+            number = -1.0
+        if not equals or not 0 <= number < float("inf"):
+            raise Mistake(f"--tolerance must be COLUMN=AMOUNT or COLUMN=5%, such as age=1, not {text!r}")
+        if name in amounts.names:
+            raise Mistake(f"--tolerance {name} was given twice")
+        (amounts.relative if share else amounts.absolute)[name] = number
+    return amounts
+
+
+def parse_ranges(ranges: Sequence[str], flag: str) -> dict[str, tuple[float, float] | None]:
+    """``age=17:90``; a name alone has no numbers."""
+    found: dict[str, tuple[float, float] | None] = {}
+    for text in ranges:
+        name, equals, pair = text.rpartition("=")
+        if not equals:
+            found[text] = None
+            continue
+        try:
+            first, second = (float(part) for part in pair.split(":"))
+        except ValueError:
+            raise Mistake(f"{flag} must be COLUMN=NUMBER:NUMBER, such as age=17:90, not {text!r}") from None
+        found[name] = first, second
+    return found
+
+
+# --- labels, presence, missing values -----------------------------------------------------------------------------
+
+
+def _flipped(options: Options, subject: Subject) -> Threat | None:
+    if subject.classes == 0:
+        if options.flip_labels:
+            raise Mistake("--flip-labels is for classes; for --regression use --target-tolerance")
+        scale = subject.encoding.target.scale if subject.encoding is not None else 1.0
+        move = options.target_tolerance / scale
+        return Labels(epsilon=move * (1 + 16 * subject.unit)) if move else None
+    if options.target_tolerance:
+        raise Mistake("--target-tolerance is for --regression; for classes use --flip-labels")
+    if not options.flip_labels:
+        return None
+    if options.loss == "mse":
+        raise Mistake("--flip-labels goes with the losses bce, ce and hinge")
+    _within(options.flip_labels, len(subject.inputs), "--flip-labels")
+    return AtMost(options.flip_labels, Labels(classes=subject.classes if options.loss == "ce" else None))
+
+
+def _told_flipped(options: Options, count: int) -> str:
+    if options.regression:
+        return f"moved every training target by up to {options.target_tolerance:g}"
+    return f"flipped at most {options.flip_labels:,} of the {count:,} training labels"
+
+
+def _taken_out(options: Options, subject: Subject) -> Threat | None:
+    _within(options.remove, len(subject.inputs), "--remove")
+    return AtMost(options.remove, Removal()) if options.remove else None
+
+
+def _exchanged(options: Options, subject: Subject) -> Threat | None:
+    _within(options.replace, len(subject.inputs), "--replace")
+    return AtMost(options.replace, Replacement()) if options.replace else None
+
+
+def _filled_in(options: Options, subject: Subject) -> Threat | None:
+    """Missing numbers, anything in their range; a column with holes and no range is a mistake."""
+    if not options.missing:
+        return None
+    encoding = _table(subject, "--missing")
+    ranges = np.zeros((subject.inputs.shape[1], 2))
+    for name, given in parse_ranges(options.missing, "--missing").items():
+        column, (place, *others) = encoding.column(name), encoding.places(name)
+        if others or not isinstance(column, Number):
+            raise Mistake(f"--missing {name} is for numbers: an empty cell of words is a category of its own")
+        if given is None:
+            values = subject.inputs[:, place]
+            ranges[place] = np.nanmin(values), np.nanmax(values)
+        else:
+            ranges[place] = sorted((end - column.center) / column.scale for end in given)
+    return Missing(ranges)
+
+
+Change = tuple[Callable[[Options, Subject], Threat | None], Callable[[Options, int], str]]
+_labels: Change = _flipped, _told_flipped
+_removed: Change = (
+    _taken_out,
+    lambda options, count: f"slipped in at most {options.remove:,} of the {count:,} training samples",
+)
+_replaced: Change = (
+    _exchanged,
+    lambda options, count: f"replaced at most {options.replace:,} of the {count:,} training samples by anything",
+)
+_missing: Change = (
+    _filled_in,
+    lambda options, count: f"filled in the missing values of {_joined(list(parse_ranges(options.missing, '')))}",
+)
