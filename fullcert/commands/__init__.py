@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from fullcert.commands.train import train
+from fullcert.commands.validate import validate
 from fullcert.mistakes import Mistake
 
 application = typer.Typer(
@@ -14,6 +15,7 @@ application = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 application.command(epilog="Example: fullcert train --dataset two-moons --epsilon 0.001 --out runs/moons")(train)
+application.command(epilog="Example: fullcert validate net.py:make_model --shape 1,28,28 --outputs 10")(validate)
 
 
 @application.callback(invoke_without_command=True, epilog="Example: fullcert train --help")
