@@ -7,6 +7,7 @@ import typer
 
 from fullcert.commands.datasets import datasets
 from fullcert.commands.train import train
+from fullcert.commands.validate import validate
 from fullcert.mistakes import Mistake
 
 application = typer.Typer(
@@ -16,6 +17,7 @@ application = typer.Typer(
 )
 application.command(epilog="Example: fullcert train --dataset two-moons --epsilon 0.001 --out runs/moons")(train)
 application.add_typer(datasets, name="datasets")
+application.command(epilog="Example: fullcert validate net.py:make_model --shape 1,28,28 --outputs 10")(validate)
 
 
 @application.callback(invoke_without_command=True, epilog="Example: fullcert train --help")

@@ -1,0 +1,154 @@
+"""A network from a file of the user: `path/to/file.py:make_model`.
+
+The function returns a plain `nn.Module`. It may take `features` (how many numbers one input has), `shape` (the shape of
+one input) and `outputs`, or nothing. The file is run as it stands, under a private module name and with its own folder
+importable meanwhile; what is wrong with it is told in one sentence, before any training.
+"""
+
+import copy
+import hashlib
+import inspect
+import math
+import sys
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from fullcert.mistakes import Mistake
+
+EXAMPLE = "net.py:make_model"
+
+
+def is_file(spec: str) -> bool:
+    """Whether a model is named by a file, and not by its own name."""
+    return ":" in spec or spec.endswith(".py")
+
+
+def load_factory(spec: str) -> Callable[..., nn.Module]:
+    """The function that a spec such as `net.py:make_model` names."""
+    place, _, name = spec.rpartition(":")
+    if not place or not name:
+        raise Mistake(f"{spec!r} names no model: write the file and the function in it, such as {EXAMPLE}")
+    module = _imported(Path(place))
+    if not hasattr(module, name):
+        raise Mistake(f"{place} has nothing called {name!r}: name the function that makes the model")
+    factory = getattr(module, name)
+    if not callable(factory):
+        raise Mistake(
+            f"{name} in {place} is of type {type(factory).__name__}: it must be a function that makes a model"
+        )
+    return factory
+
+
+def build_model(spec: str, shape: tuple[int, ...], outputs: int, seed: int = 0) -> nn.Module:
+    """The user's network in float64, checked on two inputs.
+
+    The seed fixes it; the caller's random state is left alone.
+    """
+    factory = load_factory(spec)
+    known = {"features": math.prod(shape), "shape": tuple(shape), "outputs": outputs}
+    arguments = _arguments(spec, factory, known)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        with _told(spec, f"{spec} raised"):
+            model = factory(**arguments)
+    if not isinstance(model, nn.Module):
+        raise Mistake(f"{spec} returned {type(model).__name__}: it must return an nn.Module")
+    return _checked(spec, model, shape, outputs)
+
+
+def _imported(path: Path) -> ModuleType:
+    """The file, run under a name that no other module has; its folder can be imported from meanwhile."""
+    try:
+        source = path.read_bytes()
+        code = compile(source, str(path), "exec")
+    except OSError as error:
+        raise Mistake(f"cannot read the model file {path}: {error.strerror}") from None
+    except SyntaxError as error:
+        raise Mistake(f"{path} is not valid Python: {error.msg} on line {error.lineno}") from None
+    except ValueError as error:  # a null byte
+        raise Mistake(f"{path} is not valid Python: {error}") from None
+    module = ModuleType(f"_fullcert_model_{hashlib.sha256(str(path.resolve()).encode()).hexdigest()[:16]}")
+    module.__file__ = str(path)
+    sys.modules[module.__name__] = module  # dataclasses and copies of its classes look it up there
+    folder = str(path.resolve().parent)
+    sys.path.insert(0, folder)
+    try:
+        with _told(f"{path}:", f"{path} raised"):
+            exec(code, module.__dict__)
+    except Mistake:
+        del sys.modules[module.__name__]
+        raise
+    finally:
+        if folder in sys.path:
+            sys.path.remove(folder)
+    return module
+
+
+def _arguments(spec: str, factory: Callable[..., Any], known: dict[str, Any]) -> dict[str, Any]:
+    """Those of the known arguments that the function takes."""
+    try:
+        parameters = inspect.signature(factory).parameters.values()
+    except (TypeError, ValueError):  # made in C: it says nothing of its arguments
+        return {}
+    named = [p.name for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
+    for parameter in parameters:
+        optional = parameter.default is not parameter.empty or parameter.kind in (
+            parameter.VAR_POSITIONAL,
+            parameter.VAR_KEYWORD,
+        )
+        if not optional and (parameter.kind is parameter.POSITIONAL_ONLY or parameter.name not in known):
+            raise Mistake(f"{spec} wants an argument {parameter.name!r}: it may take features, shape and outputs only")
+    return {name: value for name, value in known.items() if name in named}
+
+
+def _checked(spec: str, model: nn.Module, shape: tuple[int, ...], outputs: int) -> nn.Module:
+    """The model in float64, if it can be trained and answers a batch of two inputs."""
+    if not any(parameter.requires_grad for parameter in model.parameters()):
+        raise Mistake(f"the model of {spec} has no parameter to train")
+    asked = f"the model of {spec} raised, given two inputs of shape {shape},"
+    narrow = _answer(model, shape, torch.float32)
+    with _told(spec, asked):
+        if isinstance(narrow, Exception):
+            raise narrow
+    wide = _answer(model, shape, torch.float64)
+    if isinstance(wide, Exception) or (isinstance(wide, Tensor) and wide.dtype is not torch.float64):
+        raise Mistake(
+            f"the model of {spec} does not accept float64 input: let its own tensors follow the input (dtype=x.dtype)"
+        )
+    if not isinstance(wide, Tensor) or tuple(wide.shape) != (2, outputs):
+        given = f"shape {tuple(wide.shape)}" if isinstance(wide, Tensor) else f"type {type(wide).__name__}"
+        raise Mistake(
+            f"the model of {spec} answers two inputs of shape {shape} with an output of {given}: "
+            f"it must be a tensor of shape (2, {outputs})"
+        )
+    return model.double()
+
+
+def _answer(model: nn.Module, shape: tuple[int, ...], dtype: torch.dtype) -> Any:
+    """What a copy of the model answers in evaluation mode, or the exception it raises."""
+    try:
+        with torch.no_grad(), torch.random.fork_rng(devices=[]):
+            return copy.deepcopy(model).to(dtype).eval()(torch.ones(2, *shape, dtype=dtype))
+    except Exception as error:
+        return error
+
+
+@contextmanager
+def _told(spec: str, what: str) -> Iterator[None]:
+    """An exception of the user's code as one sentence, with its line in the user's file."""
+    try:
+        yield
+    except (Exception, SystemExit) as error:
+        place = spec.rpartition(":")[0]
+        frames = traceback.extract_tb(error.__traceback__)
+        line = next((frame.lineno for frame in reversed(frames) if frame.filename == place), None)
+        where = "" if line is None else f" on line {line}"
+        message = " ".join(str(error).split())
+        raise Mistake(f"{what} {type(error).__name__}{where}{f': {message}' if message else ''}") from None
