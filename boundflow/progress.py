@@ -21,6 +21,7 @@ from torch import Tensor, nn
 
 from .certificate import Accuracy, Certificate, Prediction
 from .errors import BoundFlowError
+from .threats import Threat
 
 SAMPLES = 200  # of the training data are looked at where there is no validation set
 TRIAL = 16  # samples of the first measurement, which tells what one costs
@@ -43,15 +44,15 @@ class Step:
     nominal: nn.Module  # the plain model after the same step
     record: dict[str, Any] = field(default_factory=dict)  # the recipe
 
-    def predict(self, x: Any, epsilon: Any = 0.0) -> Prediction:
+    def predict(self, x: Any, epsilon: Any = 0.0, *, threat: Threat | None = None) -> Prediction:
         """What the two models answer by now, as a certificate would."""
         with self._evaluated() as certificate:
-            return certificate.predict(x, epsilon)
+            return certificate.predict(x, epsilon, threat=threat)
 
-    def accuracy(self, x: Any, y: Any, epsilon: Any = 0.0) -> Accuracy:
+    def accuracy(self, x: Any, y: Any, epsilon: Any = 0.0, *, threat: Threat | None = None) -> Accuracy:
         """Nominal and certified accuracy by now. To stop or to choose a step by it is a choice made on data."""
         with self._evaluated() as certificate:
-            return certificate.accuracy(x, y, epsilon)
+            return certificate.accuracy(x, y, epsilon, threat=threat)
 
     @contextmanager
     def _evaluated(self) -> Iterator[Certificate]:

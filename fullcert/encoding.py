@@ -96,7 +96,9 @@ class Target:
         words = as_words(column)
         unknown = sorted(set(words) - set(self.classes))
         if unknown:
-            raise Mistake(f"the column {self.name!r} holds {listed(unknown)}, and the classes are {listed(self.classes)}")
+            raise Mistake(
+                f"the column {self.name!r} holds {listed(unknown)}, and the classes are {listed(self.classes)}"
+            )
         return np.searchsorted(np.array(self.classes), words)
 
 
@@ -154,10 +156,14 @@ class Encoding:
     def from_data(cls, data: dict[str, Any]) -> "Encoding":
         columns = []
         for entry in data["columns"]:
-            options = {key: tuple(value) if isinstance(value, list) else value for key, value in entry.items()}
+            options = _tupled(entry)
             columns.append(KINDS[options.pop("kind")](**options))
-        target = {key: tuple(value) if isinstance(value, list) else value for key, value in data["target"].items()}
-        return cls(tuple(columns), Target(**target))
+        return cls(tuple(columns), Target(**_tupled(data["target"])))
+
+
+def _tupled(entry: dict[str, Any]) -> dict[str, Any]:
+    """What was written as a list is a tuple again."""
+    return {key: tuple(value) if isinstance(value, list) else value for key, value in entry.items()}
 
 
 def as_words(column: np.ndarray) -> np.ndarray:

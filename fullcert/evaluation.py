@@ -1,31 +1,301 @@
-"""The numbers of a run: how often the plain model is right, and how often no attacker can change that."""
+"""The numbers of a run: how often the plain model is right, how often no attacker can change that, and what the report
+shows of it."""
 
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
+from torch import Tensor, nn
 
 import boundflow as bf
+from boundflow.threats import Linf, Threat
+from fullcert.encoding import Image, Number
 from fullcert.training import Recipe
 
+FORMAT = 1
+CHUNK = 1024  # test inputs at a time
+CURVE = 500  # test samples on which the test radius is varied
+POINTS = 60  # along each axis of the plane
+DRAWN = 1000  # training samples
+RADII = (0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0)  # times the radius of the run
 
-def measure(recipe: Recipe, certificate: bf.Certificate) -> dict[str, Any]:
-    """The metrics of a run, accuracies as fractions. `void_at_step` is there only if the bounds became void."""
+
+class Answers:
+    """What a certificate says of labelled samples, in the units of the user."""
+
+    def __init__(self, recipe: Recipe, certificate: bf.Certificate, x: Tensor, y: Tensor, threat: Threat):
+        self.regression, self.true = recipe.task.regression, y
+        pieces = [certificate.predict(part, threat=threat, chunk=CHUNK) for part in x.split(CHUNK)]
+        joined = [torch.cat([getattr(piece, name) for piece in pieces]).cpu() for name in FIELDS]
+        self.label, self.certified, self.lower, self.upper, self.margin = joined
+        with torch.no_grad():
+            plain = torch.cat([certificate.nominal(threat.observed(part)) for part in x.split(CHUNK)]).cpu()
+        if self.regression and recipe.task.encoding is not None:
+            target = recipe.task.encoding.target
+            self.lower, self.upper, plain, self.label = (
+                part * target.scale + target.center for part in (self.lower, self.upper, plain, self.label)
+            )
+            self.true = y * target.scale + target.center
+            self.margin = (self.upper - self.lower).amax(1)
+        self.plain = plain[:, 0] if self.regression else _classes(plain)
+
+    @property
+    def right(self) -> Tensor:
+        return self.certified & (self.label == self.true)
+
+    def accuracies(self) -> dict[str, float]:
+        """Fractions of the samples; for regression, errors and widths."""
+        if self.regression:
+            worst = torch.maximum((self.upper[:, 0] - self.true).abs(), (self.true - self.lower[:, 0]).abs())
+            return {
+                "mean_absolute_error": float((self.plain - self.true).abs().mean()),
+                "certified_mean_absolute_error": _finite(worst.mean()),
+                "mean_width": _finite((self.upper - self.lower).mean()),
+            }
+        return {
+            "nominal_accuracy": _share(self.plain == self.true),
+            "certified_accuracy": _share(self.right),
+            "certified_robustness": _share(self.certified),
+        }
+
+
+FIELDS = ("label", "certified", "lower", "upper", "margin")
+
+
+def _finite(value: Tensor) -> Any:
+    return float(value) if bool(torch.isfinite(value)) else None
+
+
+def _share(decisions: Tensor) -> float:
+    return decisions.double().mean().item()
+
+
+def _classes(logits: Tensor) -> Tensor:
+    return (logits[:, 0] > 0).long() if logits.shape[1] == 1 else logits.argmax(1)
+
+
+def measure(recipe: Recipe, certificate: bf.Certificate, test: Answers) -> dict[str, Any]:
+    """The metrics of a run. `void_at_step` is there only if the bounds became void."""
     options = recipe.options
-    test, validation = (
-        certificate.accuracy(torch.from_numpy(split.inputs), torch.from_numpy(split.labels), options.test_epsilon)
-        for split in (recipe.data.test, recipe.data.validation)
-    )
     metrics = {
-        "dataset": options.dataset,
+        "dataset": options.title,
         "domain": options.domain,
+        "threat": certificate.record["threat"],
         "epsilon": options.epsilon,
         "test_epsilon": options.test_epsilon,
         "seed": options.seed,
         "steps": certificate.record["steps"],
         "seconds": certificate.seconds,
-        "nominal_accuracy": test.nominal,
-        "certified_accuracy": test.certified,
-        "certified_robustness": test.robustness,
-        "validation_certified_accuracy": validation.certified,
+        "test_samples": len(test.true),
+        **test.accuracies(),
     }
+    if options.data is None and recipe.data.validation is not recipe.data.test and not recipe.task.regression:
+        x, y = recipe.tensors(recipe.data.validation)
+        chosen = slice(0, CURVE)
+        held = Answers(recipe, certificate, x[chosen], y[chosen], recipe.threats.test)
+        metrics["validation_certified_accuracy"] = held.accuracies()["certified_accuracy"]
     return metrics if certificate.void_at_step is None else {**metrics, "void_at_step": certificate.void_at_step}
+
+
+def evaluate(
+    recipe: Recipe,
+    certificate: bf.Certificate,
+    test: Answers,
+    metrics: dict[str, Any],
+    steps: Sequence[dict[str, Any]],
+    progress: Callable[[str], None],
+) -> dict[str, Any]:
+    """What the report of a run shows."""
+    names = ("nominal_accuracy", "certified_accuracy", "certified_robustness", "mean_width", "mean_absolute_error")
+    progress("varying the test radius")
+    radii = _radii(recipe, certificate)
+    progress("drawing the plane")
+    return {
+        "format": FORMAT,
+        "title": recipe.options.title,
+        "task": "regression" if recipe.task.regression else "classification",
+        "threat": {
+            "training": recipe.threats.training_words,
+            "test": recipe.threats.test_words,
+            "formal": certificate.record["threat"],
+        },
+        "headline": {
+            "samples": len(test.true),
+            "certified": int(test.certified.sum()),
+            "void_at_step": certificate.void_at_step,
+            **{name: metrics.get(name) for name in names},
+        },
+        "steps": [{"nominal_accuracy": None, "certified_accuracy": None, **step} for step in steps],
+        "radii": radii,
+        "layers": layers(certificate),
+        "classes": list(recipe.task.class_names) if not recipe.task.regression else [],
+        "samples": samples(recipe, test),
+        "samples_left_out": 0,
+        "plane": plane(recipe, certificate) if recipe.task.planar else None,
+        "details": details(recipe, certificate),
+        "notes": notes(recipe, certificate),
+        "written": written(certificate),
+    }
+
+
+def samples(recipe: Recipe, test: Answers) -> list[dict[str, Any]]:
+    """One entry for every test sample."""
+    names = recipe.task.class_names
+    rows = []
+    for row in range(len(test.true)):
+        named = {"true": float(test.true[row]), "label": float(test.plain[row])}
+        if not test.regression:
+            named = {"true": names[int(test.true[row])], "label": names[int(test.label[row])]}  # type: ignore[dict-item]
+        bounds = {end: [_finite(v) for v in getattr(test, end)[row]] for end in ("lower", "upper")}
+        certified = {"certified": bool(test.certified[row]), "margin": _finite(test.margin[row])}
+        rows.append({"row": row, **named, **certified, **bounds})
+    return rows
+
+
+def _radii(recipe: Recipe, certificate: bf.Certificate) -> list[dict[str, float]]:
+    """How far test inputs could move: from none to the radius of the run and beyond, on some of the samples."""
+    if certificate.model is None or recipe.threats.test.touches("weights"):
+        return []
+    x, y = (part[:CURVE] for part in recipe.tensors(recipe.data.test))
+    if bool(torch.isnan(x).any()):
+        return []
+    curve = []
+    for epsilon in radii_of(recipe):
+        threat = _moved(recipe, epsilon)
+        found = Answers(recipe, certificate, x, y, threat).accuracies()
+        curve.append({"epsilon": epsilon, **{name: value for name, value in found.items() if "nominal" not in name}})
+    return curve
+
+
+def radii_of(recipe: Recipe) -> list[float]:
+    base = recipe.options.test_epsilon or recipe.options.epsilon or 0.001
+    return [0.0, *(float(f"{base * factor:.3g}") for factor in RADII)]
+
+
+def _moved(recipe: Recipe, epsilon: float) -> Threat:
+    """Every number of a test input moved by epsilon, categories not."""
+    encoding = recipe.task.encoding
+    moved = Linf(epsilon, clip=recipe.data.valid)
+    if encoding is None or isinstance(encoding.columns[0], Image):
+        return moved
+    numbers = [
+        place for column in encoding.columns if isinstance(column, Number) for place in encoding.places(column.name)
+    ]
+    return moved.on(features=numbers)
+
+
+def layers(certificate: bf.Certificate) -> list[dict[str, Any]]:
+    """How wide the parameters are, by layer."""
+    if certificate.model is None:
+        return []
+    found = []
+    for name, parameter in certificate.model.named_parameters():
+        assert isinstance(parameter, bf.Bounded)
+        width = parameter.upper - parameter.lower
+        found.append(
+            {
+                "name": name,
+                "shape": list(parameter.shape),
+                "mean_width": float(width.mean()),
+                "largest_width": float(width.max()),
+                "typical_size": float(((parameter.upper + parameter.lower) / 2).abs().mean()),
+            }
+        )
+    return found
+
+
+# --- the plane --------------------------------------------------------------------------------------------------------
+
+
+def plane(recipe: Recipe, certificate: bf.Certificate) -> dict[str, Any]:
+    """Which class is certified at every point of a grid, for some radii."""
+    train = recipe.data.train
+    x = torch.as_tensor(train.inputs, dtype=recipe.dtype, device=recipe.device)
+    ends, grid = grid_around(x, POINTS)
+    epsilons = radii_of(recipe)
+    with torch.no_grad():
+        plain = "".join(map(str, _classes(certificate.nominal(grid)).tolist()))
+    drawn = slice(0, DRAWN)
+    points = zip(*train.inputs[drawn].T.tolist(), train.labels[drawn].tolist(), strict=True)
+    return {
+        "features": list(recipe.data.features or ("first feature", "second feature")),
+        "across": ends[0],
+        "down": ends[1],
+        "points": POINTS,
+        "epsilons": epsilons,
+        "start": epsilons.index(min(epsilons, key=lambda e: abs(e - recipe.options.test_epsilon))),
+        "certified": [_marks(certificate, grid, epsilon) for epsilon in epsilons],
+        "nominal": plain,
+        "train": [list(point) for point in points],
+    }
+
+
+def grid_around(x: Tensor, points: int) -> tuple[list[list[float]], Tensor]:
+    """The ends of both axes around the samples, and the grid between them, row by row."""
+    low, high = x.amin(dim=0), x.amax(dim=0)
+    edge = 0.15 * (high - low).amax() + 1e-9
+    across, down = (torch.linspace(*ends, points).to(x) for ends in zip(low - edge, high + edge, strict=True))
+    rows, columns = torch.meshgrid(down, across, indexing="ij")
+    ends = [[float(axis[0]), float(axis[-1])] for axis in (across, down)]
+    return ends, torch.stack([columns.flatten(), rows.flatten()], dim=1)
+
+
+def _marks(certificate: bf.Certificate, grid: Tensor, epsilon: float) -> str:
+    found = certificate.predict(grid, epsilon, chunk=CHUNK)
+    return "".join(str(int(label)) if sure else "." for label, sure in zip(found.label, found.certified, strict=True))
+
+
+# --- words ------------------------------------------------------------------------------------------------------------
+
+
+def details(recipe: Recipe, certificate: bf.Certificate) -> list[list[Any]]:
+    """What was fixed, what is covered and what is not, as pairs of words."""
+    options, record, data = recipe.options, certificate.record, recipe.data
+    fixed = [
+        ["data", f"{options.title}: {len(data.train.labels):,} training and {len(data.test.labels):,} test samples"],
+        ["seed", str(options.seed)],
+        ["steps", str(record["steps"])],
+        ["network", _network(certificate.nominal)],
+        ["loss", options.loss],
+        ["optimizer", f"{options.optimizer}, learning rate {options.lr:g}"],
+        ["batches", "all samples at once" if not options.batch_size else f"{options.batch_size} samples, shuffled"],
+        ["precision", options.dtype],
+        ["sets", options.domain],
+        ["data fingerprint", f"sha256 {record['data'][:16]}…"],
+    ]
+    covered = [
+        ["training data", f"everyone who {recipe.threats.training_words}"],
+        ["test inputs", f"everyone who {recipe.threats.test_words}" if recipe.threats.test_words else "as they are"],
+        ["floating point", "every order of summation, in the precision of the run"],
+    ]
+    not_covered = [
+        ["choices", "options that were chosen by looking at data inside the threat"],
+    ]
+    encoding = recipe.task.encoding
+    if encoding is not None:
+        by_source: dict[str, list[str]] = {}
+        for column in encoding.columns:
+            by_source.setdefault(column.source, []).append(column.name)
+        for source, names in by_source.items():
+            told = [f"encoding of {len(names)} columns", f"{source}: {', '.join(names)}"]
+            (not_covered if source.startswith("declared") else covered).append(told)
+    return [["What was fixed", fixed], ["What is covered", covered], ["What is not covered", not_covered]]
+
+
+def _network(model: nn.Module) -> str:
+    layers = [layer for layer in model.modules() if not list(layer.children())]
+    told = [f"{type(layer).__name__} {layer.extra_repr()}".strip() for layer in layers]
+    return ", ".join(told[:8]) + (", ..." if len(told) > 8 else "")
+
+
+def notes(recipe: Recipe, certificate: bf.Certificate) -> list[str]:
+    """What a reader must know."""
+    found = list(certificate.record["not_tracked"])
+    if recipe.threats.test is not None and len(recipe.data.test.labels) > CURVE:
+        found.append(f"The curve over the test radius is of the first {CURVE} test samples.")
+    return [note[:1].upper() + note[1:] + ("" if note.endswith(".") else ".") for note in found]
+
+
+def written(certificate: bf.Certificate) -> str:
+    versions = {name: certificate.record.get(name) for name in ("boundflow", "torch", "rounding")}
+    return ", ".join(f"{name} {value}" for name, value in versions.items() if value is not None)

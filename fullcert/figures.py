@@ -85,7 +85,7 @@ def plane(inputs: Tensor, points: int) -> tuple[Tensor, Tensor, Tensor]:
 def title(options: Options) -> str:
     """What the picture is of."""
     return (
-        f"{options.dataset}, {options.domain}: features move by {options.epsilon:g} in training "
+        f"{options.title}, {options.domain}: features move by {options.epsilon:g} in training "
         f"and {options.test_epsilon:g} at test"
     )
 

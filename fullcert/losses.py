@@ -1,7 +1,7 @@
 """Losses by name. All but ce tell two classes apart by the sign of one output.
 
-The library's mse is regression. Here it regresses onto -1 and +1, so that the sign decides as it does for the other
-losses, and the record says that the task is to tell classes apart.
+The library's mse is regression. For classes it regresses onto -1 and +1 here, so that the sign decides as it does for
+the other losses, and the record says that the task is to tell classes apart.
 """
 
 from dataclasses import replace
@@ -13,21 +13,32 @@ from boundflow.training import LOSSES
 from fullcert.mistakes import Mistake, check_known
 
 
+def chosen(loss: str, classes: int) -> str:
+    """The loss by name; auto goes by the task. Regression has no classes."""
+    if loss == "auto":
+        return {0: "mse", 2: "bce"}.get(classes, "ce")
+    check_known("loss", loss, ("auto", *LOSSES))
+    if classes == 0 and loss != "mse":
+        raise Mistake(f"--regression is trained with mse, not {loss}")
+    return loss
+
+
 def outputs(loss: str, classes: int) -> int:
     """How many outputs the network needs, if the loss can tell that many classes apart."""
-    check_known("loss", loss, LOSSES)
     if loss == "ce":
         return classes
-    if classes != 2:
+    if classes > 2:
         raise Mistake(f"the loss {loss!r} tells two classes apart, and this dataset has {classes}: use ce")
     return 1
 
 
-def targets(loss: str, labels: np.ndarray) -> np.ndarray:
+def targets(loss: str, classes: int, labels: np.ndarray) -> np.ndarray:
     """What the outputs are compared with."""
-    return 2 * labels - 1 if loss == "mse" else labels
+    return 2 * labels - 1 if loss == "mse" and classes else labels
 
 
-def of_classes(certificate: bf.Certificate) -> bf.Certificate:
+def of_task(certificate: bf.Certificate, classes: int) -> bf.Certificate:
     """The same certificate, whose answers are classes whatever the loss."""
+    if not classes:
+        return certificate
     return replace(certificate, record={**certificate.record, "task": "classification"})

@@ -1,4 +1,5 @@
-"""Networks by name. They are plain `torch.nn` modules: what is certified is what PyTorch trains."""
+"""Networks by name, or from a file of the user. They are plain `torch.nn` modules: what is certified is what PyTorch
+trains."""
 
 import itertools
 import math
@@ -7,7 +8,8 @@ from collections.abc import Callable
 import torch
 from torch import nn
 
-from fullcert.mistakes import choose
+from fullcert import model_files
+from fullcert.mistakes import Mistake, choose
 from fullcert.options import Options, parse_widths
 
 ACTIVATIONS: dict[str, type[nn.Module]] = {
@@ -27,14 +29,28 @@ def mlp(options: Options, shape: tuple[int, ...], outputs: int) -> nn.Module:
     Inputs with more than one axis, such as images, are flattened first.
     """
     activation = choose("activation", options.activation, ACTIVATIONS)
-    widths = [math.prod(shape), *parse_widths(options.hidden), outputs]
+    widths = [math.prod(shape), *parse_widths(options.hidden, "hidden"), outputs]
     layers: list[nn.Module] = [nn.Flatten()] if len(shape) > 1 else []
     for inward, outward in itertools.pairwise(widths):
         layers += [nn.Linear(inward, outward), activation()]
     return nn.Sequential(*layers[:-1])
 
 
-MODELS: dict[str, Callable[[Options, tuple[int, ...], int], nn.Module]] = {"mlp": mlp}
+def cnn(options: Options, shape: tuple[int, ...], outputs: int) -> nn.Module:
+    """Convolutions of width 3 that halve the image each time, then linear layers."""
+    if len(shape) != 3:
+        raise Mistake(f"--model cnn takes images of channels, rows and columns, and these inputs have shape {shape}")
+    activation = choose("activation", options.activation, ACTIVATIONS)
+    channels, rows, columns = shape
+    layers: list[nn.Module] = []
+    for wider in parse_widths(options.channels, "channels"):
+        layers += [nn.Conv2d(channels, wider, 3, stride=2, padding=1), activation()]
+        channels, rows, columns = wider, (rows + 1) // 2, (columns + 1) // 2
+    head = mlp(options, (channels * rows * columns,), outputs)
+    return nn.Sequential(*layers, nn.Flatten(), *head.children())
+
+
+MODELS: dict[str, Callable[[Options, tuple[int, ...], int], nn.Module]] = {"mlp": mlp, "cnn": cnn}
 
 
 def build(options: Options, shape: tuple[int, ...], outputs: int) -> nn.Module:
@@ -42,12 +58,28 @@ def build(options: Options, shape: tuple[int, ...], outputs: int) -> nn.Module:
 
     A larger first layer starts from steeper features, which need fewer steps; and every step widens the set.
     """
+    if model_files.is_file(options.model):
+        return model_files.build_model(options.model, shape, outputs, options.seed)
     network = choose("model", options.model, MODELS)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(options.seed)
         model = network(options, shape, outputs).double()
-    first = next(layer for layer in model.modules() if isinstance(layer, nn.Linear))
     with torch.no_grad():
-        for parameter in first.parameters():
+        for parameter in with_parameters(model)[0].parameters():
             parameter.mul_(options.init_scale)
     return model
+
+
+def freeze(model: nn.Module, count: int) -> nn.Module:
+    """The first layers that have parameters keep their values."""
+    layers = with_parameters(model)
+    if count >= len(layers) > 0 and count:
+        raise Mistake(f"--frozen {count} leaves nothing to train: the network has {len(layers)} layers with parameters")
+    for layer in layers[:count]:
+        layer.requires_grad_(False)
+    return model
+
+
+def with_parameters(model: nn.Module) -> list[nn.Module]:
+    """The layers that have parameters of their own, in order."""
+    return [layer for layer in model.modules() if list(layer.parameters(recurse=False))]

@@ -44,9 +44,14 @@ class Options:
     trusted_epochs: int = option(20, "How often every trusted sample is used.", DATA)
 
     epsilon: float = option(
-        None, "Every training feature may have moved by this much.", THREAT, show_default="0.001, or 0 with another threat"
+        None,
+        "Every training feature may have moved by this much.",
+        THREAT,
+        show_default="0.001, or 0 with another threat",
     )
-    tolerance: tuple[str, ...] = option((), "COLUMN=AMOUNT or COLUMN=5%: values known that well. Can be repeated.", THREAT)
+    tolerance: tuple[str, ...] = option(
+        (), "COLUMN=AMOUNT or COLUMN=5%: values known that well. Can be repeated.", THREAT
+    )
     any_category: tuple[str, ...] = option((), "A column whose category may be any other. Can be repeated.", THREAT)
     missing: tuple[str, ...] = option(
         (), "COLUMN=LOW:HIGH, or COLUMN for its observed range: missing values may be anything there.", THREAT
@@ -60,7 +65,10 @@ class Options:
         None, "Every test feature may have moved by this much.", THREAT, show_default="same as --epsilon"
     )
     test_tolerance: tuple[str, ...] = option(
-        None, "The same as --tolerance, for test inputs; none for exact ones.", THREAT, show_default="same as --tolerance"
+        None,
+        "The same as --tolerance, for test inputs; none for exact ones.",
+        THREAT,
+        show_default="same as --tolerance",
     )
 
     domain: str = option("zonotope", "How sets are represented: interval or zonotope.", NETWORK)

@@ -1,4 +1,15 @@
-"""The folder of a run. Files appear whole or not at all: written under another name, then renamed."""
+"""The folder of a run, and files that appear whole or not at all: written under another name, then renamed.
+
+options.toml              every option of the run; `fullcert train --config` gives the same run again
+columns.json              how a table became inputs
+metrics.jsonl             a line for every step
+metrics.json              the result
+certificate.safetensors   the set of all models
+evaluation.json           what the report shows
+report.html               the report
+barriers.png              the decision barriers of two-dimensional data
+checkpoint.safetensors    the last step of a run that was interrupted
+"""
 
 import json
 import os
@@ -8,6 +19,10 @@ from typing import Any
 
 from fullcert.mistakes import Mistake
 
+OPTIONS, COLUMNS, STEPS, METRICS = "options.toml", "columns.json", "metrics.jsonl", "metrics.json"
+CERTIFICATE, EVALUATION, REPORT = "certificate.safetensors", "evaluation.json", "report.html"
+PICTURE, CHECKPOINT = "barriers.png", "checkpoint.safetensors"
+
 
 def make_folder(path: Path) -> None:
     """Make the folder of a run before the work starts, so that a path that cannot be written is told at once."""
@@ -15,7 +30,7 @@ def make_folder(path: Path) -> None:
         path.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise Mistake(f"cannot make the folder {path}: {error.strerror}") from None
-    check_writable(path / "metrics.json")
+    check_writable(path / METRICS)
 
 
 def check_writable(path: Path) -> None:
@@ -28,17 +43,48 @@ def check_writable(path: Path) -> None:
 
 def write(path: Path, content: bytes) -> None:
     """Put the whole content at `path` in one step."""
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    except OSError as error:
+        raise Mistake(f"cannot write {path}: {error.strerror}") from None
     try:
         with os.fdopen(handle, "wb") as file:
             file.write(content)
         os.chmod(temporary, 0o644)
         os.replace(temporary, path)
-    except BaseException:
+    except BaseException as error:
         os.unlink(temporary)
+        if isinstance(error, OSError):
+            raise Mistake(f"cannot write {path}: {error.strerror}") from None
         raise
+
+
+def existing(folder: Path, name: str) -> Path:
+    """A file of a run that was made before."""
+    if not folder.is_dir():
+        raise Mistake(f"there is no run at {folder}")
+    if not (folder / name).is_file():
+        raise Mistake(f"{folder} has no {name}: it is not the folder of a finished run")
+    return folder / name
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise Mistake(f"cannot read {path}: {error.strerror}") from None
+    except ValueError:
+        found = None
+    if not isinstance(found, dict):
+        raise Mistake(f"{path} is damaged: it does not hold what a run writes there")
+    return found
 
 
 def as_json(values: dict[str, Any]) -> str:
     """The one way JSON is written here."""
     return json.dumps(values, indent=2, allow_nan=False) + "\n"
+
+
+def as_line(values: dict[str, Any]) -> str:
+    """JSON without spaces, for what programs read."""
+    return json.dumps(values, separators=(",", ":"), allow_nan=False) + "\n"

@@ -230,7 +230,7 @@ class CertifiedClassifier(ClassifierMixin, _Certified):
             raise ValueError(f"there must be at least two classes to tell apart, and y has {count} class")
         _known("loss", self.loss, (LOG, SQUARED))
         if self.loss == SQUARED:
-            certificate = losses.of_classes(self._fit(x, np.eye(count, dtype=x.dtype)[codes], count, "mse"))
+            certificate = losses.of_task(self._fit(x, np.eye(count, dtype=x.dtype)[codes], count, "mse"), count)
             certificate = _second_less_first(certificate) if count == 2 else certificate
         else:
             certificate = self._fit(x, codes, *((1, "bce") if count == 2 else (count, "ce")))

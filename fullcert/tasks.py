@@ -52,7 +52,9 @@ def load(options: Options) -> Task:
         test = tables.read(Path(options.test_data)) if options.test_data is not None else None
         return from_tables(options, train, test, str(options.target))
     if options.dataset == "adult":
-        train, test = (Table(_typed(columns), Path("adult")) for columns in datasets.adult_columns(Path(options.data_dir)))
+        train, test = (
+            Table(_typed(columns), Path("adult")) for columns in datasets.adult_columns(Path(options.data_dir))
+        )
         return from_tables(options, train, test, "income")
     for name in ("trusted", "test_data", "target", "regression"):
         if getattr(options, name):
@@ -82,7 +84,7 @@ def from_tables(options: Options, train: Table, test: Table | None, target: str)
         regression=options.regression,
         ignore=options.ignore,
         categorical=options.categorical,
-        relative=[name for given in (options.tolerance, options.test_tolerance) for name in parse_tolerances(given).relative],
+        relative=_relative(options),
         fixed=_scales(options),
         moves=_moves(options, train, len(parts["train"])),
         trusted=trusted is not None,
@@ -110,6 +112,12 @@ def _split(table: Table, made: Encoding, options: Options) -> Split:
                 f"--missing {column.name}=LOW:HIGH, or leave the column out with --ignore {column.name}"
             )
     return Split(inputs, labels)
+
+
+def _relative(options: Options) -> list[str]:
+    """Columns with a tolerance in per cent, of training or of test rows."""
+    given = (options.tolerance, options.test_tolerance)
+    return [name for tolerances in given for name in parse_tolerances(tolerances).relative]
 
 
 def _scales(options: Options) -> dict[str, tuple[float, float]]:

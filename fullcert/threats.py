@@ -57,7 +57,9 @@ def build(options: Options, subject: Subject) -> Threats:
     every = "in every training sample"
     if options.at_most is not None:
         if not features:
-            raise Mistake("--at-most counts samples with changed features: give --epsilon, --tolerance or --any-category")
+            raise Mistake(
+                "--at-most counts samples with changed features: give --epsilon, --tolerance or --any-category"
+            )
         _within(options.at_most, count, "--at-most")
         features = [AtMost(options.at_most, _all(features))]
         every = f"in at most {options.at_most:,} of the {count:,} training samples"
@@ -68,14 +70,20 @@ def build(options: Options, subject: Subject) -> Threats:
         if threat is not None:
             threats.append(threat)
             words.append(told_so(options, count))
-    test, test_told = _features(options, subject, options.test_epsilon, options.test_tolerance, categories=False)
-    missing = _missing[0](options, subject)
-    return Threats(
-        _all(threats),
-        _all([*test, *([missing] if missing is not None else [])]),
-        _joined(words) or "changed nothing",
-        _joined([f"{phrase} in the test input" for phrase in test_told]),
-    )
+    _, test_told = _at_test(options, subject)
+    test_words = _joined([f"{phrase} in the test input" for phrase in test_told])
+    return Threats(_all(threats), of_test_inputs(options, subject), _joined(words) or "changed nothing", test_words)
+
+
+def of_test_inputs(options: Options, subject: Subject) -> Threat:
+    """The threat to test inputs; missing values there are as unknown as in training."""
+    moved, _ = _at_test(options, subject)
+    missing = _filled_in(options, subject)
+    return _all([*moved, *([missing] if missing is not None else [])])
+
+
+def _at_test(options: Options, subject: Subject) -> tuple[list[Threat], list[str]]:
+    return _features(options, subject, options.test_epsilon, options.test_tolerance, categories=False)
 
 
 def _all(threats: Sequence[Threat]) -> Threat:

@@ -1,14 +1,19 @@
 """One recipe: options with every name looked up and the data loaded, ready to be trained by `bf.certify`."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import torch
+from torch import Tensor, nn
 from torch.optim import SGD, Adam, AdamW, Optimizer, RMSprop
+from torch.optim.lr_scheduler import LambdaLR
 
 import boundflow as bf
-from boundflow.training import DOMAINS
-from fullcert import datasets, losses, models
+from boundflow.training import DOMAINS, LOSSES
+from fullcert import losses, models, tasks, threats
+from fullcert.datasets import Split
 from fullcert.mistakes import Mistake, check_known, choose
 from fullcert.options import Options
 
@@ -27,42 +32,90 @@ class Recipe:
     """What is fixed before the first step: all that a user can get wrong is raised here."""
 
     def __init__(self, options: Options) -> None:
-        self.options = options
         self.device = available(options.device)
         self.dtype = choose("dtype", options.dtype, DTYPES)
         check_precision(options, self.dtype)
         check_known("domain", options.domain, DOMAINS)
         self.optimizer, taken = choose("optimizer", options.optimizer, OPTIMIZERS)
         self.optimizer_options = {name: getattr(options, name) for name in taken}
-        self.data = datasets.load(options.dataset, Path(options.data_dir), options.seed)
-        self.planar = self.data.classes == 2 and self.data.train.inputs.shape[1:] == (2,)  # can be drawn
-        outputs = losses.outputs(options.loss, self.data.classes)
-        self.initial = models.build(options, self.data.train.inputs.shape[1:], outputs)
+        self.task = tasks.load(options)
+        self.data, classes = self.task.data, self.task.data.classes
+        self.options = options = replace(options, loss=losses.chosen(options.loss, classes))
+        outputs = losses.outputs(options.loss, classes)
+        unit = torch.finfo(self.dtype).eps
+        train = self.data.train.inputs
+        subject = threats.Subject(train, self.task.encoding, classes, self.data.valid, unit)
+        self.threats = threats.build(options, subject)
+        initial = models.build(options, train.shape[1:], outputs)
+        if self.task.trusted is not None:
+            self.pretrain(initial, self.task.trusted)
+        self.initial = models.freeze(initial, options.frozen)
 
-    def certify(self, progress: Callable[[bf.Step], None]) -> bf.Certificate:
+    def pretrain(self, model: nn.Module, trusted: Split) -> None:
+        """Plain training on trusted data, whose weights certified training starts from."""
+        options, loss = self.options, LOSSES[self.options.loss]
+        x, y = self.tensors(trusted)
+        x, y = x.double().cpu(), self.compared(y)
+        optimizer = self.optimizer(model.parameters(), **self.optimizer_options)  # type: ignore[call-arg]
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(options.seed)
+            for _ in range(options.trusted_epochs):
+                for batch in torch.randperm(len(x)).split(options.batch_size or len(x)):
+                    optimizer.zero_grad()
+                    loss(model(x[batch]), y[batch]).backward()
+                    optimizer.step()
+        if not all(bool(torch.isfinite(parameter).all()) for parameter in model.parameters()):
+            raise Mistake("training on the trusted data diverged: use a smaller --lr or fewer --trusted-epochs")
+
+    def compared(self, labels: Tensor) -> Tensor:
+        """Labels in the form that the loss of plain PyTorch takes."""
+        loss, classes = self.options.loss, self.data.classes
+        made = torch.from_numpy(losses.targets(loss, classes, labels.cpu().numpy()))
+        return made if loss == "ce" else made.double().unsqueeze(1)
+
+    def tensors(self, split: Split) -> tuple[Tensor, Tensor]:
+        return torch.as_tensor(split.inputs, dtype=self.dtype, device=self.device), torch.from_numpy(split.labels)
+
+    def certify(
+        self, callbacks: Sequence[Callable[[bf.Step], None]], checkpoint: Path | None = None, resume: bool = False
+    ) -> bf.Certificate:
         """Train on the observed data, and on every dataset the threat allows."""
         options, train = self.options, self.data.train
+        labels = losses.targets(options.loss, self.data.classes, train.labels)
+        decay: Any = None
+        if options.lr_decay:
+            decay = lambda optimizer: LambdaLR(optimizer, lambda step: 1 / (1 + options.lr_decay * step))  # noqa: E731
         try:
             certificate = bf.certify(
                 self.initial,
-                (train.inputs, losses.targets(options.loss, train.labels)),
-                threat=bf.threats.Linf(options.epsilon),
+                (train.inputs, labels),
+                threat=self.threats.training,
                 loss=options.loss,
                 optimizer=self.optimizer,
                 optimizer_options=self.optimizer_options,
+                schedule=decay,
                 epochs=options.epochs,
+                steps=options.steps,
                 batch_size=options.batch_size or None,
                 seed=options.seed,
                 domain=options.domain,
                 order=options.order,
+                clip_gradients=options.clip_gradients,
+                memory=options.memory * 2**30,
                 device=self.device,
                 dtype=self.dtype,
-                callbacks=[progress],
+                callbacks=callbacks,
                 progress=False,  # the command has a bar of its own
+                checkpoint=checkpoint,
+                resume=resume,
             )
         except (bf.UnsupportedOperator, bf.VoidBounds) as error:  # void before the first step
             raise Mistake(f"this recipe cannot be bounded: {error}") from error
-        return losses.of_classes(certificate)
+        except bf.CrossedBounds:  # a bug of ours
+            raise
+        except bf.BoundFlowError as error:  # a checkpoint of another run, for instance
+            raise Mistake(str(error)) from error
+        return losses.of_task(certificate, self.data.classes)
 
 
 def check_precision(options: Options, dtype: torch.dtype) -> None:

@@ -6,39 +6,66 @@ from pathlib import Path
 from typing import Any
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 import boundflow as bf
+from fullcert import runs
+from fullcert.stepping import StepLog
+
+ADVICE = "try fewer epochs, a smaller learning rate, a smooth activation or the zonotope"
 
 
 @contextmanager
-def progress_bar(hidden: bool) -> Iterator[Callable[[bf.Step], None]]:
-    """A bar on standard error: the steps, the loss at the center of the set and the mean width of the parameters."""
-    numbers = TextColumn("loss {task.fields[loss]:.4f}, width {task.fields[width]:.2e}")
-    columns = (TextColumn("training"), BarColumn(), MofNCompleteColumn(), numbers)
+def following(log: StepLog, hidden: bool) -> Iterator[Callable[[bf.Step], None]]:
+    """A bar on standard error: the steps, the loss at the center of the set, the mean width, and how good it is."""
+    columns = (TextColumn("training"), BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[told]}"))
     with Progress(*columns, TimeElapsedColumn(), console=Console(stderr=True), disable=hidden) as bar:
-        task = bar.add_task("", total=None, loss=0.0, width=0.0)
-        yield lambda step: bar.update(task, completed=step.number, total=step.total, loss=step.loss, width=step.width)
+        task = bar.add_task("", total=None, told="")
+
+        def update(step: bf.Step) -> None:
+            told = f"loss {step.loss:.4f}, width {step.width:.2e}"
+            if log.latest:
+                accuracies = log.latest["nominal_accuracy"], log.latest["certified_accuracy"]
+                told += ", accuracy {:.1%}, certified {:.1%}".format(*accuracies)
+            bar.update(task, completed=step.number, total=step.total, told=told)
+
+        yield update
 
 
-def show(metrics: dict[str, Any], picture: Path | None, console: Console) -> None:
-    """The table of results, and where the picture is."""
+@contextmanager
+def working(doing: str, hidden: bool) -> Iterator[Callable[[str], None]]:
+    """A line on standard error that says what is being done, and for how long."""
+    columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
+    with Progress(*columns, console=Console(stderr=True), disable=hidden, transient=True) as bar:
+        task = bar.add_task(doing, total=None)
+        yield lambda now: bar.update(task, description=now)
+
+
+def show(metrics: dict[str, Any], out: Path | None, console: Console) -> None:
+    """The table of results, and where the report is."""
     table = Table(title=f"{metrics['dataset']}, {metrics['domain']}", title_justify="left")
     table.add_column("on the test set")
     table.add_column("", justify="right")
     for key in ("nominal_accuracy", "certified_accuracy", "certified_robustness"):
-        table.add_row(key.replace("_", " "), f"{metrics[key]:.1%}")
+        if key in metrics:
+            table.add_row(key.replace("_", " "), f"{metrics[key]:.1%}")
+    for key in ("mean_absolute_error", "certified_mean_absolute_error", "mean_width"):
+        if key in metrics:
+            table.add_row(key.replace("_", " "), "none" if metrics[key] is None else f"{metrics[key]:.4g}")
     table.add_section()
-    table.add_row("epsilon in training", f"{metrics['epsilon']:g}")
+    table.add_row("threat", shortened(metrics["threat"]))
     table.add_row("epsilon at test", f"{metrics['test_epsilon']:g}")
     table.add_row("steps", str(metrics["steps"]))
     table.add_row("seconds", f"{metrics['seconds']:.1f}")
     console.print(table)
     if "void_at_step" in metrics:
-        console.print(
-            f"The bounds became void at step {metrics['void_at_step']}, so nothing is certified: "
-            "try fewer epochs, a smaller learning rate, a smooth activation or the zonotope."
-        )
-    if picture:
-        console.print(f"decision barriers: {picture}", soft_wrap=True, highlight=False)
+        console.print(f"The bounds became void at step {metrics['void_at_step']}, so nothing is certified: {ADVICE}.")
+    if out:
+        for name, file in (("decision barriers", runs.PICTURE), ("report", runs.REPORT)):
+            if (out / file).exists():
+                console.print(f"{name}: {out / file}", soft_wrap=True, highlight=False)
+
+
+def shortened(text: str, most: int = 60) -> str:
+    return text if len(text) <= most else text[: most - 1] + "…"

@@ -1,53 +1,110 @@
 """`fullcert train`: train a network on all datasets of a threat and certify its predictions on the test set."""
 
-from dataclasses import asdict
+from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from fullcert import runs
+from fullcert.commands import results
 from fullcert.commands.flags import takes_options
-from fullcert.options import Options
+from fullcert.options import Options, as_toml, read_options
+
+Out = Annotated[Path | None, typer.Option(help="Folder for certificate, metrics and report.", rich_help_panel="Run")]
+Resume = Annotated[
+    bool,
+    typer.Option("--resume", help="Go on with the interrupted run in --out, with its options.", rich_help_panel="Run"),
+]
+Board = Annotated[Path | None, typer.Option(help="Folder for a TensorBoard log.", rich_help_panel="Run")]
 
 
 @takes_options
 def train(
-    options: Options,
+    resolve: Callable[[dict[str, Any]], Options],
     *,
-    out: Annotated[Path | None, typer.Option(help="Folder for metrics, options, picture and certificate.")] = None,
-    json: Annotated[str | None, typer.Option(help="File for the metrics; - is standard output.")] = None,
-    quiet: Annotated[bool, typer.Option("--quiet", help="Show neither progress nor table.")] = False,
+    out: Out = None,
+    resume: Resume = False,
+    tensorboard: Board = None,
+    json: results.Json = None,
+    quiet: results.Quiet = False,
 ) -> None:
     """Train on all datasets of a threat at once, and certify the test set."""
     import safetensors  # noqa: F401  (the certificate needs it: if it is missing, say so before training)
     from rich.console import Console
 
-    from fullcert.commands.display import progress_bar, show
-    from fullcert.evaluation import measure
-    from fullcert.figures import barriers
+    from fullcert.commands.display import following, show, working
+    from fullcert.evaluation import Answers, evaluate, measure
+    from fullcert.stepping import StepLog
     from fullcert.training import Recipe
 
-    recipe = Recipe(options)  # all mistakes are found here, before anything is written
-    if json and json != "-":
-        runs.check_writable(Path(json))
+    options = resolve(earlier(out) if resume else {})
+    results.check(json)
+    with working("loading", hidden=quiet):
+        recipe = Recipe(options)  # all mistakes are found here, before anything is written
+    board = board_of(tensorboard, recipe)
     if out:
         runs.make_folder(out)
+        begin(out, recipe, resume)
 
-    with progress_bar(hidden=quiet) as progress:
-        certificate = recipe.certify(progress)
-    metrics = measure(recipe, certificate)
-
-    picture = out / "barriers.png" if out and recipe.planar else None
-    if picture:
-        runs.write(picture, barriers(recipe, certificate))
-    if out:
-        certificate.save(out / "certificate.safetensors")
-        runs.write(out / "options.json", runs.as_json(asdict(options)).encode())
-        runs.write(out / "metrics.json", runs.as_json(metrics).encode())
-    if json == "-":
-        print(runs.as_json(metrics), end="")
-    elif json:
-        runs.write(Path(json), runs.as_json(metrics).encode())
+    validation = recipe.tensors(recipe.data.validation)
+    log = StepLog(out / runs.STEPS if out else None, validation, recipe.threats.test, resume)
+    with log, following(log, hidden=quiet) as bar:
+        checkpoint = out / runs.CHECKPOINT if out else None
+        certificate = recipe.certify([log, *board, bar], checkpoint, resume)
+    with working("testing", hidden=quiet) as progress:
+        x, y = recipe.tensors(recipe.data.test)
+        test = Answers(recipe, certificate, x, y, recipe.threats.test)
+        metrics = measure(recipe, certificate, test)
+        if out:
+            evaluation = evaluate(recipe, certificate, test, metrics, log.steps, progress)
+            progress("writing the report")
+            finish(out, recipe, certificate, metrics, evaluation)
+    results.give(json, metrics)
     if not quiet:
-        show(metrics, picture, Console(stderr=json == "-"))
+        show(metrics, out, Console(stderr=json == "-"))
+
+
+def earlier(out: Path | None) -> dict[str, Any]:
+    """The options of the run that is to go on."""
+    from fullcert.mistakes import Mistake
+
+    if out is None:
+        raise Mistake("--resume needs --out, the folder of the interrupted run")
+    return read_options(runs.existing(out, runs.OPTIONS))
+
+
+def board_of(folder: Path | None, recipe: Any) -> list[Any]:
+    """The TensorBoard callback, if one is wanted."""
+    if folder is None:
+        return []
+    from fullcert.tracking import TensorBoard
+
+    x, y = (part[:200] for part in recipe.tensors(recipe.data.validation))
+    return [TensorBoard(folder, (x, y), recipe.options.test_epsilon)]
+
+
+def begin(out: Path, recipe: Any, resume: bool) -> None:
+    """What is known before the first step. A new run takes the place of an old one."""
+    if not resume:
+        for name in (runs.CERTIFICATE, runs.METRICS, runs.EVALUATION, runs.REPORT, runs.PICTURE, runs.COLUMNS):
+            (out / name).unlink(missing_ok=True)
+        for name in (runs.STEPS, runs.CHECKPOINT):
+            (out / name).unlink(missing_ok=True)
+    runs.write(out / runs.OPTIONS, as_toml(recipe.options).encode())
+    if recipe.task.encoding is not None:
+        runs.write(out / runs.COLUMNS, runs.as_json(recipe.task.encoding.as_data()).encode())
+
+
+def finish(out: Path, recipe: Any, certificate: Any, metrics: dict[str, Any], evaluation: dict[str, Any]) -> None:
+    """The result of a run, and no checkpoint any more."""
+    from fullcert.figures import barriers
+    from fullcert.report import render
+
+    certificate.save(out / runs.CERTIFICATE)
+    if recipe.task.planar and recipe.data.classes == 2:
+        runs.write(out / runs.PICTURE, barriers(recipe, certificate))
+    runs.write(out / runs.EVALUATION, runs.as_line(evaluation).encode())
+    runs.write(out / runs.REPORT, render(evaluation).encode())
+    runs.write(out / runs.METRICS, runs.as_json(metrics).encode())
+    (out / runs.CHECKPOINT).unlink(missing_ok=True)

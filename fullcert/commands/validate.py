@@ -73,9 +73,7 @@ def make(model: str, shape: tuple[int, ...], outputs: int, seed: int) -> "nn.Mod
 
     if model_files.is_file(model):
         return model_files.build_model(model, shape, outputs, seed)
-    if len(shape) != 1 and model in models.MODELS:
-        raise Mistake(f"the network {model!r} takes flat inputs: use --features")
-    return models.build(Options(model=model, seed=seed), shape[0], outputs)
+    return models.build(Options(model=model, seed=seed), shape, outputs)
 
 
 def summary(found: "Validation") -> dict[str, Any]:

@@ -1,0 +1,164 @@
+"""What the certificate of a run says of new rows: the label of each, whether it is certified, bounds and margin."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from rich.console import Console
+from rich.table import Table as Shown
+
+import boundflow as bf
+from boundflow.threats import Threat
+from fullcert import models, runs, tables, threats
+from fullcert.encoding import Encoding, Image, Number, Target
+from fullcert.evaluation import CHUNK
+from fullcert.losses import outputs
+from fullcert.mistakes import Mistake
+from fullcert.options import Options, read_options, resolve
+
+SHOWN = 20
+
+
+def answers(run: Path, data: Path, epsilon: float | None, tolerance: Sequence[str] | None) -> dict[str, list[Any]]:
+    """Columns of the answers, one entry a row."""
+    certificate_file = runs.existing(run, runs.CERTIFICATE)
+    options = resolve({}, read_options(runs.existing(run, runs.OPTIONS)))
+    table = tables.read(data)
+    if (run / runs.COLUMNS).exists():
+        encoding = encoding_of(run / runs.COLUMNS)
+    else:
+        encoding = as_it_is(table, certificate_shape(certificate_file), options)
+    inputs = encoding.inputs(table)
+    certificate = load(certificate_file, options, inputs.shape[1:], encoding)
+    threat = test_threat(options, encoding, inputs, epsilon, tolerance)
+    x = torch.as_tensor(inputs)
+    try:
+        found = certificate.predict(x, threat=threat, chunk=CHUNK)
+    except ValueError as error:
+        raise Mistake(f"{data} cannot be certified: {error}") from None
+    return columns(found, encoding.target, table)
+
+
+def encoding_of(path: Path) -> Encoding:
+    try:
+        return Encoding.from_data(runs.read_json(path))
+    except (KeyError, TypeError, ValueError):
+        raise Mistake(f"{path} is damaged: it does not say how columns become inputs") from None
+
+
+def load(path: Path, options: Options, shape: tuple[int, ...], encoding: Encoding) -> bf.Certificate:
+    """The certificate; a network from a file of the user is made again to hold it."""
+    model = None
+    if ":" in options.model:
+        classes = len(encoding.target.classes)
+        model = models.build(options, shape, outputs(options.loss, classes))
+    try:
+        certificate = bf.load(path, model)
+    except (bf.BoundFlowError, ValueError) as error:
+        raise Mistake(str(error)) from None
+    if tuple(certificate.record["input_shape"]) != tuple(shape):
+        raise Mistake(f"{path} is about inputs of shape {tuple(certificate.record['input_shape'])}, not {tuple(shape)}")
+    return certificate
+
+
+def certificate_shape(path: Path) -> tuple[int, ...]:
+    try:
+        return tuple(bf.load(path).record["input_shape"])
+    except bf.BoundFlowError as error:
+        raise Mistake(str(error)) from None
+
+
+def as_it_is(table: tables.Table, shape: tuple[int, ...], options: Options) -> Encoding:
+    """The inputs of a run on a built-in dataset: as many columns of numbers, in order, or one array."""
+    arrays = [name for name, column in table.columns.items() if column.ndim > 1]
+    if len(shape) > 1:
+        fitting = [name for name in arrays if table.columns[name].shape[1:] == shape]
+        if len(fitting) != 1:
+            raise Mistake(f"{table.path} must hold one array of inputs of shape {shape}, as {options.dataset} does")
+        return Encoding((Image(fitting[0], shape),), Target("", tuple(map(str, range(10)))))
+    numbers = [name for name, column in table.columns.items() if tables.is_number(column) and column.ndim == 1]
+    if len(numbers) not in (shape[0], shape[0] + 1) or (len(numbers) > shape[0] and numbers[-1] not in TARGETS):
+        raise Mistake(
+            f"{table.path} must hold {shape[0]} columns of numbers, as {options.dataset} does, not {len(numbers)}"
+        )
+    kept = tuple(Number(name, 0.0, 1.0, "") for name in numbers[: shape[0]])
+    target = numbers[-1] if len(numbers) > shape[0] else ""
+    return Encoding(kept, Target(target, tuple(map(str, range(10)))))
+
+
+TARGETS = ("y", "label", "target", "class")
+
+
+def test_threat(
+    options: Options, encoding: Encoding, inputs: np.ndarray, epsilon: float | None, tolerance: Sequence[str] | None
+) -> Threat:
+    """What could have been done to the new rows: as in the run, unless the command says otherwise."""
+    chosen = replace(
+        options,
+        test_epsilon=options.test_epsilon if epsilon is None else epsilon,
+        test_tolerance=options.test_tolerance if tolerance is None else tuple(tolerance),
+    )
+    valid = (0.0, 1.0) if inputs.ndim > 2 else None
+    unit = torch.finfo(getattr(torch, options.dtype)).eps
+    named = encoding if encoding.columns[0].source else None  # a built-in dataset has no columns by name
+    return threats.of_test_inputs(chosen, threats.Subject(inputs, named, len(encoding.target.classes), valid, unit))
+
+
+def columns(found: bf.Prediction, target: Target, table: tables.Table) -> dict[str, list[Any]]:
+    """The answers as columns, in the units of the user."""
+    lower, upper = (part.double() * target.scale + target.center for part in (found.lower, found.upper))
+    rows: dict[str, list[Any]] = {"row": list(range(len(found)))}
+    if target.regression:
+        rows["value"] = (found.label.double().reshape(-1) * target.scale + target.center).tolist()
+        rows["certified"] = found.certified.tolist()
+        rows["margin"] = _finite((upper - lower).amax(1))
+    else:
+        rows["label"] = [target.classes[int(label)] for label in found.label]
+        rows["certified"] = found.certified.tolist()
+        rows["margin"] = _finite(found.margin)
+    for output in range(lower.shape[1]):
+        suffix = f"_{output}" if lower.shape[1] > 1 else ""
+        rows[f"lower{suffix}"], rows[f"upper{suffix}"] = _finite(lower[:, output]), _finite(upper[:, output])
+    if target.name in table.columns:
+        true = table.columns[target.name]
+        rows["true"] = true.tolist() if target.regression else [target.classes[c] for c in target.encoded(true)]
+    return rows
+
+
+def _finite(values: torch.Tensor) -> list[float | None]:
+    return [value if np.isfinite(value) else None for value in values.tolist()]
+
+
+def summary(rows: dict[str, list[Any]]) -> dict[str, Any]:
+    """How many rows there are, how many are certified, and how many of those are right where that is known."""
+    told: dict[str, Any] = {"samples": len(rows["row"]), "certified": sum(rows["certified"])}
+    if "true" in rows and "label" in rows:
+        pairs = list(zip(rows["label"], rows["true"], rows["certified"], strict=True))
+        told["accuracy"] = sum(label == true for label, true, _ in pairs) / len(pairs)
+        told["certified_accuracy"] = sum(label == true and sure for label, true, sure in pairs) / len(pairs)
+    return told
+
+
+def by_row(rows: dict[str, list[Any]]) -> list[dict[str, Any]]:
+    return [dict(zip(rows, values, strict=True)) for values in zip(*rows.values(), strict=True)]
+
+
+def show(rows: dict[str, list[Any]], told: dict[str, Any], out: Path | None, console: Console) -> None:
+    """The first rows as a table, and the sum of it."""
+    if out is None:
+        table = Shown(*rows)
+        for values in by_row(rows)[:SHOWN]:
+            table.add_row(*(f"{v:.4g}" if isinstance(v, float) else _word(v) for v in values.values()))
+        console.print(table)
+        if len(rows["row"]) > SHOWN:
+            console.print(f"... and {len(rows['row']) - SHOWN} more rows: use --out FILE for all of them")
+    console.print(f"{told['certified']} of {told['samples']} rows are certified")
+    if out is not None:
+        console.print(f"answers: {out}", soft_wrap=True, highlight=False)
+
+
+def _word(value: Any) -> str:
+    return {True: "certified", False: "abstained"}.get(value, str(value)) if isinstance(value, bool) else str(value)

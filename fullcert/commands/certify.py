@@ -1,0 +1,45 @@
+"""`fullcert certify`: what a certificate says of new rows."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from fullcert import runs
+from fullcert.commands import results
+
+
+def certify(
+    run: Annotated[Path, typer.Argument(help="The folder of a run.")],
+    data: Annotated[Path, typer.Argument(help="Rows like those of training: CSV, Parquet or NPZ.")],
+    out: Annotated[
+        Path | None, typer.Option(help="File for the answers: .csv, .parquet or .json.", show_default="a table here")
+    ] = None,
+    epsilon: Annotated[
+        float | None, typer.Option(help="Every feature may have moved by this much.", show_default="as in the run")
+    ] = None,
+    tolerance: Annotated[
+        list[str] | None, typer.Option(help="COLUMN=AMOUNT, or none.", show_default="as in the run")
+    ] = None,
+    json: results.Json = None,
+    quiet: results.Quiet = False,
+) -> None:
+    """Certify rows with a finished run: label, certified or abstained, bounds and margin of each."""
+    from rich.console import Console
+
+    from fullcert import answering, tables
+    from fullcert.commands.display import working
+
+    results.check(json)
+    if out is not None:
+        runs.check_writable(out)
+        if out.suffix not in tables.WRITERS:
+            tables.written({}, out.suffix)
+    with working("certifying", hidden=quiet):
+        rows = answering.answers(run, data, epsilon, tolerance)
+    if out is not None:
+        runs.write(out, tables.written(rows, out.suffix))
+    summary = answering.summary(rows)
+    results.give(json, {**summary, "rows": answering.by_row(rows)})
+    if not quiet:
+        answering.show(rows, summary, out, Console(stderr=json == "-"))

@@ -1,0 +1,35 @@
+"""`fullcert report`: the page of a run, made again from its numbers."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from fullcert import runs
+from fullcert.commands import results
+from fullcert.mistakes import Mistake
+
+
+def report(
+    run: Annotated[Path, typer.Argument(help="The folder of a run.")],
+    out: Annotated[
+        Path | None, typer.Option(help="Where to write the page.", show_default="report.html in RUN")
+    ] = None,
+    json: results.Json = None,
+    quiet: results.Quiet = False,
+) -> None:
+    """Write the report of a run: one HTML file that needs nothing else."""
+    from fullcert.report import render
+
+    evaluation = runs.read_json(runs.existing(run, runs.EVALUATION))
+    target = out or run / runs.REPORT
+    results.check(json)
+    runs.check_writable(target)
+    try:
+        page = render(evaluation)
+    except (KeyError, ValueError, TypeError, IndexError) as error:
+        raise Mistake(f"{run / runs.EVALUATION} is damaged or of another version: {error}") from None
+    runs.write(target, page.encode())
+    results.give(json, {"report": str(target), **evaluation["headline"]})
+    if not quiet and json != "-":
+        print(f"report: {target}")

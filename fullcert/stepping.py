@@ -1,0 +1,77 @@
+"""What a run writes down while it trains: a line of JSON for each step, with accuracies where there was time for them.
+
+Accuracies are measured on some of the validation samples, at evenly spread steps, and in a share of the time. Nothing
+in training depends on them.
+"""
+
+import json
+import time
+from pathlib import Path
+from types import TracebackType
+from typing import Any, TextIO
+
+from torch import Tensor
+
+import boundflow as bf
+from boundflow.threats import Threat
+
+SAMPLES, MEASURED, SHARE = 200, 25, 0.15  # samples looked at, how often, and in what share of the time
+
+
+class StepLog:
+    """A callback that keeps the steps of a run and appends each to a file, if there is one."""
+
+    def __init__(self, path: Path | None, validation: tuple[Tensor, Tensor], threat: Threat, resume: bool = False):
+        self.path, self.threat = path, threat
+        self.x, self.y = (part[:SAMPLES] for part in validation)
+        self.steps: list[dict[str, Any]] = read_steps(path) if path is not None and resume and path.exists() else []
+        self.file: TextIO | None = None
+        self.spent = 0.0
+        self.latest: dict[str, float] = {}
+
+    def __enter__(self) -> "StepLog":
+        self.began = time.perf_counter() - (self.steps[-1]["seconds"] if self.steps else 0.0)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, exception: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self.file is not None:
+            self.file.close()
+
+    def __call__(self, step: bf.Step) -> None:
+        self.steps = [line for line in self.steps if line["step"] < step.number]  # what a resumed run makes again
+        seconds = time.perf_counter() - self.began
+        line = {"step": step.number, "loss": step.loss, "width": step.width, "seconds": seconds}
+        self.steps.append({**line, **self._measured(step, seconds)})
+        if self.path is not None:
+            if self.file is None:
+                self.file = self.path.open("w")
+                self.file.writelines(json.dumps(earlier) + "\n" for earlier in self.steps[:-1])
+            self.file.write(json.dumps(self.steps[-1]) + "\n")
+            self.file.flush()
+
+    def _measured(self, step: bf.Step, seconds: float) -> dict[str, float]:
+        every = max(1, step.total // MEASURED)
+        due = step.number % every == 0 or step.number == step.total
+        if not due or self.spent > SHARE * seconds + 1.0 or step.record.get("task") == "regression":
+            return {}
+        began = time.perf_counter()
+        try:
+            found = step.accuracy(self.x, self.y, threat=self.threat)
+        except bf.VoidBounds:
+            return {}
+        self.spent += time.perf_counter() - began
+        self.latest = {"nominal_accuracy": found.nominal, "certified_accuracy": found.certified}
+        return self.latest
+
+
+def read_steps(path: Path) -> list[dict[str, Any]]:
+    """The steps in a file; a last line that was cut off is left out."""
+    steps = []
+    for line in path.read_text().splitlines():
+        try:
+            steps.append(json.loads(line))
+        except ValueError:
+            break
+    return steps
