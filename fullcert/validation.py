@@ -167,7 +167,7 @@ def validate(model: nn.Module, trial: Trial, domain: str) -> Validation:
         whole = {name: _stepped(copy.deepcopy(model), trial, name) for name in DOMAINS}
         layers = tuple(_layers(model, walk))
     if whole[domain] is None:  # what the walk met, a training did not trip over: it is no obstacle
-        layers = tuple(_cleared(layer) for layer in layers)
+        layers = tuple(_cleared(layer, domain) for layer in layers)
     return Validation(domain, layers, whole, tuple(_notes(model, walk)))
 
 
@@ -285,8 +285,10 @@ def _failure(error: Exception, where: str | None) -> Failure:
     return Failure(sentence(error), where, isinstance(error, bf.UnsupportedOperator | bf.PlainTarget))
 
 
-def _cleared(layer: Layer) -> Layer:
-    return Layer(layer.name, layer.kind, tuple(f for f in layer.operators if not f.unsupported), layer.alone)
+def _cleared(layer: Layer, domain: str) -> Layer:
+    """A layer of a model whose training worked."""
+    operators = tuple(found for found in layer.operators if not found.unsupported)
+    return Layer(layer.name, layer.kind, operators, {**layer.alone, domain: None} if layer.alone else {})
 
 
 def _notes(model: nn.Module, walk: Walk) -> Iterator[str]:
