@@ -201,6 +201,11 @@ def _stepped(model: nn.Module, trial: Trial, domain: str) -> Failure | None:
         trial.train(_widened(model, symbols), batch, at)
     except Exception as error:
         return _failure(error, stack[-1] if stack else None)
+    held = [name for name, buffer in model.named_buffers() if isinstance(buffer, bf.Bounded)]
+    if held:  # it would come back from a file as the one value of the plain model
+        return Failure(
+            f"training makes a set of the buffer {held[0]}, and certificate files hold sets of parameters only"
+        )
     return None
 
 
