@@ -4,7 +4,7 @@ INSTALLED := .venv/.installed
 # what the command alone needs
 COMMAND := .venv/.command
 
-.PHONY: demo test lint format mutants bench clean
+.PHONY: demo test lint format docs mutants bench clean
 
 demo: $(COMMAND)  ## train and certify Two-Moons, draw its decision barriers
 	.venv/bin/fullcert train --dataset two-moons --epsilon 0.001 --domain zonotope --out runs/demo
@@ -21,6 +21,9 @@ lint: $(INSTALLED)
 format: $(INSTALLED)
 	.venv/bin/ruff check --fix .
 	.venv/bin/ruff format .
+
+docs: $(INSTALLED)  ## the documentation site, in build/site; the tests build it too
+	NO_MKDOCS_2_WARNING=1 .venv/bin/mkdocs build --strict
 
 mutants: $(INSTALLED)  ## plant bugs, one at a time, and show that the tests catch each
 	.venv/bin/python tests/mutants.py

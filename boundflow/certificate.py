@@ -181,6 +181,9 @@ class Certificate:
 
     def save(self, path: str | Path) -> None:
         """One safetensors file without pickled code; saving twice gives the same bytes."""
+        for name, buffer in self.model.named_buffers() if self.model is not None else ():
+            if isinstance(buffer, Bounded):  # the plain value alone would claim too much
+                raise BoundFlowError(f"the buffer {name} became a set in training: files hold sets of parameters only")
         record = {**self.record, "format": FORMAT, "architecture": describe(self.nominal)}
         tensors: dict[str, Tensor] = {f"nominal.{name}": value for name, value in self.nominal.state_dict().items()}
         used: list[np.ndarray] = []

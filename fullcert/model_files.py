@@ -146,7 +146,7 @@ def _told(spec: str, what: str) -> Iterator[None]:
     try:
         yield
     except (Exception, SystemExit) as error:
-        place = spec.rpartition(":")[0]
+        place = str(Path(spec.rpartition(":")[0]))  # as the code was compiled: ./net.py is net.py
         frames = traceback.extract_tb(error.__traceback__)
         line = next((frame.lineno for frame in reversed(frames) if frame.filename == place), None)
         where = "" if line is None else f" on line {line}"

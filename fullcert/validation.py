@@ -36,7 +36,7 @@ ADVICE: tuple[tuple[type[nn.Module], str], ...] = (
     (nn.modules.instancenorm._InstanceNorm, "use nn.LayerNorm"),
     (
         nn.modules.batchnorm._BatchNorm,
-        "use nn.LayerNorm, or fix its statistics: a subclass whose train() leaves it in evaluation mode",
+        "use nn.LayerNorm, or fix its statistics: call .eval() on it before you train",
     ),
     (nn.GroupNorm, "use nn.LayerNorm"),
     (nn.RNNBase, "write the recurrence with nn.Linear and nn.Tanh, step by step"),
@@ -167,7 +167,7 @@ def validate(model: nn.Module, trial: Trial, domain: str) -> Validation:
         whole = {name: _stepped(copy.deepcopy(model), trial, name) for name in DOMAINS}
         layers = tuple(_layers(model, walk))
     if whole[domain] is None:  # what the walk met, a training did not trip over: it is no obstacle
-        layers = tuple(_cleared(layer) for layer in layers)
+        layers = tuple(_cleared(layer, domain) for layer in layers)
     return Validation(domain, layers, whole, tuple(_notes(model, walk)))
 
 
@@ -201,6 +201,11 @@ def _stepped(model: nn.Module, trial: Trial, domain: str) -> Failure | None:
         trial.train(_widened(model, symbols), batch, at)
     except Exception as error:
         return _failure(error, stack[-1] if stack else None)
+    held = [name for name, buffer in model.named_buffers() if isinstance(buffer, bf.Bounded)]
+    if held:  # it would come back from a file as the one value of the plain model
+        return Failure(
+            f"training makes a set of the buffer {held[0]}, and certificate files hold sets of parameters only"
+        )
     return None
 
 
@@ -285,8 +290,10 @@ def _failure(error: Exception, where: str | None) -> Failure:
     return Failure(sentence(error), where, isinstance(error, bf.UnsupportedOperator | bf.PlainTarget))
 
 
-def _cleared(layer: Layer) -> Layer:
-    return Layer(layer.name, layer.kind, tuple(f for f in layer.operators if not f.unsupported), layer.alone)
+def _cleared(layer: Layer, domain: str) -> Layer:
+    """A layer of a model whose training worked."""
+    operators = tuple(found for found in layer.operators if not found.unsupported)
+    return Layer(layer.name, layer.kind, operators, {**layer.alone, domain: None} if layer.alone else {})
 
 
 def _notes(model: nn.Module, walk: Walk) -> Iterator[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 import torch
@@ -239,3 +240,40 @@ def test_bad_input() -> None:
             call()
     with pytest.raises(bf.BoundFlowError, match="plain one"):
         bf.certify(bf.lift(network()), (x, y), threat=threat, loss="bce")
+
+
+def test_batch_normalisation_with_fixed_statistics_keeps_them() -> None:
+    """Put in evaluation mode it stays there; otherwise training would mix the samples, which has no rule."""
+    torch.manual_seed(0)
+    x, y = torch.randn(12, 3, dtype=torch.float64), torch.arange(12) % 2
+    model = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.BatchNorm1d(4), torch.nn.Tanh(), torch.nn.Linear(4, 2))
+    model = model.double()
+    recipe = {"threat": bf.threats.Linf(0.001), "loss": "ce", "optimizer_options": {"lr": 0.1}, "epochs": 2}
+    with pytest.raises(bf.UnsupportedOperator, match="eval"):
+        bf.certify(model, (x, y), **recipe)
+    model[1].eval()
+    cert = bf.certify(model, (x, y), **recipe)
+    assert torch.equal(cert.nominal[1].running_mean, model[1].running_mean)
+    assert bool((cert.predict(x, 0.001).lower <= cert.nominal(x)).all())
+
+
+def test_a_buffer_that_became_a_set_cannot_be_saved(tmp_path: Path) -> None:
+    """The file would hold its plain value, and claim too much."""
+
+    class Running(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.linear = torch.nn.Linear(2, 1)
+            self.register_buffer("mean", torch.zeros(2, dtype=torch.float64))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            if self.training:
+                self.mean = 0.5 * self.mean + 0.5 * x.mean(0)
+            return self.linear(x - self.mean)
+
+    torch.manual_seed(0)
+    x, y = torch.randn(8, 2, dtype=torch.float64), torch.arange(8) % 2
+    cert = bf.certify(Running().double(), (x, y), threat=bf.threats.Linf(0.01), loss="bce", domain="interval")
+    with pytest.raises(bf.BoundFlowError, match="buffer mean"):
+        cert.save(tmp_path / "running.safetensors")
+    assert not list(tmp_path.iterdir())

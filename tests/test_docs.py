@@ -1,13 +1,16 @@
-"""What the documentation says is run: the pages on extending, threats and scikit-learn, the examples and the README."""
+"""What the documentation says is run: every page with code, the examples and the README. And the site builds."""
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+import boundflow as bf
 
 ROOT = Path(__file__).parents[1]
 
@@ -16,17 +19,53 @@ def code_blocks(page: str) -> list[str]:
     return re.findall(r"^```python\n(.*?)^```", (ROOT / page).read_text(), re.MULTILINE | re.DOTALL)
 
 
-def run(script: str) -> subprocess.CompletedProcess:
+def run(script: str, folder: Path = ROOT) -> subprocess.CompletedProcess:
     """In a process of its own: the pages add rules to the table."""
-    return subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, timeout=300)
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    command = [sys.executable, "-c", script]
+    return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=300)
 
 
-@pytest.mark.parametrize("page", ["docs/extending.md", "docs/threats.md", "docs/scikit-learn.md", "README.md"])
-def test_pages_run_as_they_stand(page: str) -> None:
-    blocks = code_blocks(page)
-    assert blocks, f"{page} has no code"
-    result = run("\n\n".join(blocks))
+PAGES = [str(path.relative_to(ROOT)) for path in [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]]
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if code_blocks(page)])
+def test_pages_run_as_they_stand(page: str, tmp_path: Path) -> None:
+    """In an empty folder: pages save files."""
+    result = run("\n\n".join(code_blocks(page)), tmp_path)
     assert result.returncode == 0, result.stderr
+
+
+def test_pages_that_promise_code_have_it() -> None:
+    told = {"README.md", "docs/extending.md", "docs/threats.md", "docs/tutorial.md", "docs/scikit-learn.md"}
+    assert told | {page for page in PAGES if page.startswith("docs/howto/")} <= {p for p in PAGES if code_blocks(p)}
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The documentation site, built strictly: a broken link or an unknown name is an error."""
+    folder = tmp_path_factory.mktemp("site")
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(folder)]
+    environment = {**os.environ, "NO_MKDOCS_2_WARNING": "1"}
+    result = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=300)
+    assert result.returncode == 0, result.stderr
+    return folder
+
+
+def test_the_site_loads_nothing_from_outside(site: Path) -> None:
+    pages = list(site.rglob("*.html"))
+    assert len(pages) > 15
+    for page in pages:
+        tags = re.findall(r"<(?:script|link|img|iframe|source)\b[^>]*>", page.read_text())
+        assert not [tag for tag in tags if re.search(r"(?:https?:)?//", tag)], page
+    for sheet in site.rglob("*.css"):
+        assert not re.search(r"@import|url\(['\"]?(?:https?:)?//", sheet.read_text()), sheet
+
+
+def test_the_reference_has_every_public_name(site: Path) -> None:
+    reference = (site / "api" / "index.html").read_text()
+    names = set(bf.__all__) - {"losses", "rounding", "rules", "threats", "errors", "__version__"}
+    assert not {name for name in names if not re.search(rf'id="boundflow\.(?:errors\.|lift\.)?{name}"', reference)}
 
 
 def test_new_rules_of_the_page_obey_the_laws() -> None:

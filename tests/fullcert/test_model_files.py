@@ -117,6 +117,14 @@ def test_a_mistake_is_one_sentence(tmp_path: Path, code: str, sentence: str) -> 
     assert "import" not in code or set(sys.modules) == names  # a file that failed is not remembered
 
 
+def test_the_line_is_found_however_the_path_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    written(tmp_path, "def make():\n    raise KeyError('lost')\n")
+    monkeypatch.chdir(tmp_path)
+    for place in ("net.py", "./net.py", f"../{tmp_path.name}//net.py"):
+        with pytest.raises(Mistake, match="KeyError on line 4"):
+            build_model(f"{place}:make", (4,), 2)
+
+
 @pytest.mark.parametrize("spec", ["net.py", "make_model", "net.py:", ":make_model", ""])
 def test_a_spec_without_file_or_function(spec: str) -> None:
     with pytest.raises(Mistake, match="names no model: write the file and the function"):

@@ -202,6 +202,17 @@ def test_a_network_too_large_for_zonotopes_is_a_note() -> None:
     assert "30,000 of them take at least 7 GB" in examined(model).notes[0]
 
 
+def test_statistics_of_the_data_in_a_buffer_are_refused() -> None:
+    def running(net: Net, x: Tensor) -> Tensor:
+        net.mean = 0.5 * net.mean + 0.5 * x.detach().mean(0)
+        return net.a(x - net.mean)
+
+    model = Net(running, a=nn.Linear(4, 2))
+    model.register_buffer("mean", torch.zeros(4, dtype=torch.float64))
+    found = examined(model)
+    assert not found.certifiable and "makes a set of the buffer mean" in found.verdict
+
+
 def test_the_random_state_is_left_alone() -> None:
     model, before = between(nn.Dropout(0.5)), torch.get_rng_state()
     examined(model)
