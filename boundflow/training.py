@@ -169,7 +169,7 @@ def certify(
     return Certificate(certified.eval() if void_at_step is None else None, nominal.eval(), record, seconds)
 
 
-def _in_training(model: nn.Module) -> nn.Module:
+def in_training(model: nn.Module) -> nn.Module:
     """Training mode, but for BatchNorm that was put in evaluation mode: only there each sample stands for itself."""
     fixed = [module for module in model.modules() if isinstance(module, _BatchNorm) and not module.training]
     model.train()
@@ -204,7 +204,7 @@ class _Run:
         if not self.x.is_floating_point():
             raise ValueError("inputs must be floats in the range the threat is about: convert integer images first")
         self.x = self.x.to(device or reference.device, dtype or self.x.dtype)
-        self.model = _in_training(copy.deepcopy(model).to(self.x.device, self.x.dtype))
+        self.model = in_training(copy.deepcopy(model).to(self.x.device, self.x.dtype))
         self.y = self.targets = self._targets(torch.as_tensor(data[1]).to(self.x.device))
         if loss == "ce" and threat.touches("targets"):
             self.targets = F.one_hot(self.y, self.outputs).to(self.x.dtype)

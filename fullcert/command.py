@@ -1,7 +1,10 @@
 """The command `fullcert`: what it prints when something is missing or wrong. The commands are in `commands`."""
 
+import errno
 import sys
 
+DISK = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM, errno.EFBIG})
+INTERRUPTED = 130
 EXTRA = frozenset({"typer", "rich", "matplotlib", "safetensors", "jinja2"})
 
 
@@ -15,6 +18,14 @@ def main() -> None:
         sys.exit(run(sys.argv[1:]))
     except Mistake as mistake:
         sentence = str(mistake)
+    except KeyboardInterrupt:
+        print("fullcert: interrupted; with --out, fullcert train --resume goes on from the last step", file=sys.stderr)
+        sys.exit(INTERRUPTED)
+    except OSError as error:
+        if error.errno not in DISK:
+            raise
+        where = f" {error.filename}" if error.filename else ""
+        sentence = f"cannot write{where}: {error.strerror}"
     except ModuleNotFoundError as missing:
         package = (missing.name or "").partition(".")[0]
         if package not in EXTRA:

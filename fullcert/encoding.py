@@ -180,7 +180,8 @@ def as_words(column: np.ndarray) -> np.ndarray:
 class Moves:
     """What a threat can do to the features: by column how far a value moves, in what share of the samples.
 
-    ``everywhere`` is in units of the scale. ``anything``: samples can be removed or replaced, and every statistic with them.
+    ``everywhere`` is in units of the scale. ``anything``: samples can be removed or replaced, and every statistic
+    changes with them.
     """
 
     by_column: Mapping[str, float]

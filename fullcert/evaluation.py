@@ -62,6 +62,11 @@ class Answers:
 FIELDS = ("label", "certified", "lower", "upper", "margin")
 
 
+def on_test(recipe: Recipe, certificate: bf.Certificate) -> Answers:
+    """The answers for the test set, under the threat to test inputs."""
+    return Answers(recipe, certificate, *recipe.tensors(recipe.data.test), recipe.threats.test)
+
+
 def _finite(value: Tensor) -> Any:
     return float(value) if bool(torch.isfinite(value)) else None
 
@@ -80,7 +85,7 @@ def measure(recipe: Recipe, certificate: bf.Certificate, test: Answers) -> dict[
     metrics = {
         "dataset": options.title,
         "domain": options.domain,
-        "threat": certificate.record["threat"],
+        "threat": repr(recipe.threats.training),
         "epsilon": options.epsilon,
         "test_epsilon": options.test_epsilon,
         "seed": options.seed,

@@ -139,7 +139,7 @@ RANGES: dict[str, tuple[float, float]] = {
 }
 
 
-def parse_widths(widths: str, name: str) -> tuple[int, ...]:
+def parse_widths(widths: str, name: str = "hidden") -> tuple[int, ...]:
     """The widths of layers: "16,8" is (16, 8), and "none" is ()."""
     if widths == "none":
         return ()

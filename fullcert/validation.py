@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_iter, tree_map
 
 import boundflow as bf
-from boundflow.training import DOMAINS, LOSSES, MEMORY
+from boundflow.training import DOMAINS, LOSSES, MEMORY, in_training
 from fullcert.mistakes import Mistake, check_known, choose
 from fullcert.probing import NO_RULE, QUESTION, RADIUS, Found, Place, Probe, Walk, probe, sentence
 from fullcert.training import OPTIMIZERS
@@ -160,7 +160,7 @@ class Trial:
 def validate(model: nn.Module, trial: Trial, domain: str) -> Validation:
     """Try a model on sets, whole and in parts. The model is left as it is."""
     check_known("domain", domain, DOMAINS)
-    model = copy.deepcopy(model).double().train()
+    model = in_training(copy.deepcopy(model).double())
     with torch.random.fork_rng(devices=[]), warnings.catch_warnings():
         warnings.filterwarnings("ignore", "TF32 acceleration")  # of PyTorch, where a rule switches oneDNN off
         walk = _walked(copy.deepcopy(model), trial)

@@ -42,3 +42,5 @@ def run(arguments: list[str]) -> int:
         return application(arguments, prog_name="fullcert", standalone_mode=False) or 0
     except typer.TyperException as usage:
         raise Mistake(usage.format_message()) from None
+    except typer.Abort:
+        raise KeyboardInterrupt from None

@@ -36,8 +36,8 @@ def following(log: StepLog, hidden: bool) -> Iterator[Callable[[bf.Step], None]]
 @contextmanager
 def working(doing: str, hidden: bool) -> Iterator[Callable[[str], None]]:
     """A line on standard error that says what is being done, and for how long."""
-    columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
-    with Progress(*columns, console=Console(stderr=True), disable=hidden, transient=True) as bar:
+    columns, console = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn()), Console(stderr=True)
+    with Progress(*columns, console=console, disable=hidden or not console.is_terminal, transient=True) as bar:
         task = bar.add_task(doing, total=None)
         yield lambda now: bar.update(task, description=now)
 

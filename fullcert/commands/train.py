@@ -30,11 +30,13 @@ def train(
     quiet: results.Quiet = False,
 ) -> None:
     """Train on all datasets of a threat at once, and certify the test set."""
-    import safetensors  # noqa: F401  (the certificate needs it: if it is missing, say so before training)
+    import jinja2  # noqa: F401  (what the results need: if it is missing, say so before training)
+    import matplotlib  # noqa: F401
+    import safetensors  # noqa: F401
     from rich.console import Console
 
     from fullcert.commands.display import following, show, working
-    from fullcert.evaluation import Answers, evaluate, measure
+    from fullcert.evaluation import evaluate, measure, on_test
     from fullcert.stepping import StepLog
     from fullcert.training import Recipe
 
@@ -53,8 +55,7 @@ def train(
         checkpoint = out / runs.CHECKPOINT if out else None
         certificate = recipe.certify([log, *board, bar], checkpoint, resume)
     with working("testing", hidden=quiet) as progress:
-        x, y = recipe.tensors(recipe.data.test)
-        test = Answers(recipe, certificate, x, y, recipe.threats.test)
+        test = on_test(recipe, certificate)
         metrics = measure(recipe, certificate, test)
         if out:
             evaluation = evaluate(recipe, certificate, test, metrics, log.steps, progress)

@@ -5,6 +5,7 @@ import os
 import re
 import subprocess
 import sys
+import tomllib
 from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
@@ -27,7 +28,10 @@ KEYS = {
     "dataset",
     "seed",
 }
-FILES = {"metrics.json", "options.json", "barriers.png", "certificate.safetensors"}
+FILES = {
+    *("metrics.json", "metrics.jsonl", "options.toml", "barriers.png", "certificate.safetensors"),
+    *("evaluation.json", "report.html"),
+}
 
 
 class Result(NamedTuple):
@@ -161,7 +165,7 @@ def test_a_run_writes_its_folder_and_shows_a_table(fullcert: Command, tmp_path: 
     assert result.code == 0 and "certified accuracy" in result.out and "barriers.png" in result.out
     assert {path.name for path in (tmp_path / "run").iterdir()} == FILES
     metrics = json.loads((tmp_path / "run" / "metrics.json").read_text())
-    options = json.loads((tmp_path / "run" / "options.json").read_text())
+    options = tomllib.loads((tmp_path / "run" / "options.toml").read_text())
     assert metrics.keys() >= KEYS and "void_at_step" not in metrics
     assert metrics["certified_accuracy"] <= metrics["certified_robustness"] <= 1
     assert metrics["certified_accuracy"] <= metrics["nominal_accuracy"]

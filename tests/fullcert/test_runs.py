@@ -1,5 +1,6 @@
 """A file appears whole or not at all."""
 
+import errno
 import os
 from pathlib import Path
 
@@ -14,11 +15,11 @@ def test_a_file_is_replaced_in_one_step(tmp_path: Path, monkeypatch: pytest.Monk
     runs.write(path, b"old")
 
     def fail(*_: object) -> None:
-        raise OSError("disk full")
+        raise OSError(errno.ENOSPC, "No space left on device")
 
     with monkeypatch.context() as patch:
         patch.setattr(os, "replace", fail)
-        with pytest.raises(OSError, match="disk full"):
+        with pytest.raises(Mistake, match="No space left"):
             runs.write(path, b"new")
     assert path.read_bytes() == b"old"
     assert list(tmp_path.iterdir()) == [path], "no temporary file is left behind"

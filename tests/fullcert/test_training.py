@@ -2,6 +2,7 @@
 
 import copy
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -10,15 +11,15 @@ from poisoning import batches, poisoned_inputs, stacked_outputs, stacked_trainin
 from torch import Tensor, nn
 
 import boundflow as bf
-from fullcert.evaluation import measure
+from fullcert.evaluation import measure, on_test
 from fullcert.losses import outputs
 from fullcert.mistakes import Mistake
 from fullcert.options import Options
 from fullcert.training import Recipe
 
 
-def silent(step: bf.Step) -> None:
-    assert step.number <= step.total and step.width >= 0
+def measured(made: Recipe, certificate: bf.Certificate) -> dict[str, Any]:
+    return measure(made, certificate, on_test(made, certificate))
 
 
 def recipe(**changes: object) -> Recipe:
@@ -76,7 +77,7 @@ RECIPES = [
 @pytest.mark.parametrize("changes", RECIPES, ids=lambda changes: "-".join(map(str, changes.values())))
 def test_plain_and_poisoned_runs_land_inside(changes: dict[str, object]) -> None:
     made = recipe(**changes)
-    certificate = made.certify(silent)
+    certificate = made.certify([])
     assert certificate.model is not None and certificate.void_at_step is None
     inputs, labels = observed(made)
     datasets = torch.cat([inputs[None], poisoned_inputs(inputs, labels, made.options.epsilon, 4, 1)])
@@ -99,7 +100,7 @@ def test_training_leaves_the_initial_model_and_the_random_state_alone() -> None:
     before = torch.random.get_rng_state()
     made = recipe(batch_size=500)
     first = [parameter.clone() for parameter in made.initial.parameters()]
-    made.certify(silent)
+    made.certify([])
     assert torch.equal(before, torch.random.get_rng_state())
     assert all(torch.equal(a, b) for a, b in zip(first, made.initial.parameters(), strict=True))
 
@@ -107,7 +108,7 @@ def test_training_leaves_the_initial_model_and_the_random_state_alone() -> None:
 def test_every_sample_is_used_once_an_epoch() -> None:
     """In an order that is shuffled anew each epoch: the nominal model is that of plain PyTorch with this order."""
     made = recipe(batch_size=300, epochs=2)
-    certificate = made.certify(silent)
+    certificate = made.certify([])
     order = list(batches(1000, 300, 2, made.options.seed))
     assert [len(index) for index in order] == [300, 300, 300, 100] * 2 and certificate.record["steps"] == 8
     for epoch in (order[:4], order[4:]):
@@ -123,7 +124,7 @@ def test_a_larger_threat_certifies_no_more() -> None:
     shares = []
     for epsilon in (1e-4, 1e-3, 1e-2):
         made = recipe(epsilon=epsilon, domain="interval")
-        shares.append(measure(made, made.certify(silent))["certified_robustness"])
+        shares.append(measured(made, made.certify([]))["certified_robustness"])
     assert shares == sorted(shares, reverse=True) and shares[0] > 0
 
 
@@ -146,17 +147,17 @@ def test_a_void_set_certifies_nothing() -> None:
     void = bf.Certificate(None, made.initial, {"loss": "bce", "steps": 3, "void_at_step": 1})
     answers = void.predict(torch.from_numpy(made.data.test.inputs))
     assert (answers.margin == -torch.inf).all() and not answers.certified.any()
-    metrics = measure(made, void)
+    metrics = measured(made, void)
     assert metrics["certified_accuracy"] == metrics["certified_robustness"] == 0 and metrics["void_at_step"] == 1
 
 
 @pytest.mark.parametrize("loss", ["bce", "ce", "mse"])
 def test_a_saved_certificate_gives_the_metrics_of_its_run(loss: str, tmp_path: Path) -> None:
     made = recipe(loss=loss)
-    certificate = made.certify(silent)
+    certificate = made.certify([])
     certificate.save(tmp_path / "certificate")
-    loaded = measure(made, bf.load(tmp_path / "certificate"))
-    assert loaded == {**measure(made, certificate), "seconds": 0.0} and loaded["certified_robustness"] > 0
+    loaded = measured(made, bf.load(tmp_path / "certificate"))
+    assert loaded == {**measured(made, certificate), "seconds": 0.0} and loaded["certified_robustness"] > 0
 
 
 def test_a_loss_of_two_classes_refuses_three() -> None:
