@@ -33,15 +33,16 @@ def train(
     import jinja2  # noqa: F401  (what the results need: if it is missing, say so before training)
     import matplotlib  # noqa: F401
     import safetensors  # noqa: F401
-    from rich.console import Console
 
-    from fullcert.commands.display import following, show, working
+    from fullcert.commands.display import following, working
     from fullcert.evaluation import evaluate, measure, on_test
     from fullcert.stepping import StepLog
     from fullcert.training import Recipe
 
-    options = resolve(earlier(out) if resume else {})
     results.check(json)
+    options = resolve(earlier(out) if resume else {})
+    if out and resume and (out / runs.METRICS).exists():  # nothing is left to do
+        return told(runs.read_json(out / runs.METRICS), out, json, quiet)
     with working("loading", hidden=quiet):
         recipe = Recipe(options)  # all mistakes are found here, before anything is written
     board = board_of(tensorboard, recipe)
@@ -61,6 +62,15 @@ def train(
             evaluation = evaluate(recipe, certificate, test, metrics, log.steps, progress)
             progress("writing the report")
             finish(out, recipe, certificate, metrics, evaluation)
+    told(metrics, out, json, quiet)
+
+
+def told(metrics: dict[str, Any], out: Path | None, json: str | None, quiet: bool) -> None:
+    """The result, for programs and for people."""
+    from rich.console import Console
+
+    from fullcert.commands.display import show
+
     results.give(json, metrics)
     if not quiet:
         show(metrics, out, Console(stderr=json == "-"))
