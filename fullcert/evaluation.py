@@ -284,6 +284,11 @@ def details(recipe: Recipe, certificate: bf.Certificate) -> list[list[Any]]:
         for source, names in by_source.items():
             told = [f"encoding of {len(names)} columns", f"{source}: {', '.join(names)}"]
             (not_covered if source.startswith("declared") else covered).append(told)
+    if recipe.task.encoding is not None or len(data.test.labels) > CURVE:
+        unit = "" if encoding is None else ", moved in units of the columns' scales, categories not"
+        fixed.append(
+            ["curve over the test radius", f"of the first {min(CURVE, len(data.test.labels))} test samples{unit}"]
+        )
     return [["What was fixed", fixed], ["What is covered", covered], ["What is not covered", not_covered]]
 
 
@@ -296,8 +301,6 @@ def _network(model: nn.Module) -> str:
 def notes(recipe: Recipe, certificate: bf.Certificate) -> list[str]:
     """What a reader must know."""
     found = list(certificate.record["not_tracked"])
-    if recipe.threats.test is not None and len(recipe.data.test.labels) > CURVE:
-        found.append(f"The curve over the test radius is of the first {CURVE} test samples.")
     return [note[:1].upper() + note[1:] + ("" if note.endswith(".") else ".") for note in found]
 
 

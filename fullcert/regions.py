@@ -37,6 +37,7 @@ class Picture:
     frame: str
     classes: list[int]
     height: int  # of the plot
+    start: int = 0  # the radius that is shown first
     left: int = LEFT
     top: int = TOP
     width: int = PLOT
@@ -58,7 +59,7 @@ def picture(plane: dict[str, Any], classes: list[str], shares: dict[float, str])
         radii.append(Radius(epsilon, certified_regions(grid, height), class_names(grid, classes, height), words))
     overlay = boundary(framed(plane["nominal"], points), height) + samples(plane, height)
     present = sorted({*labels(plane["nominal"]), *(int(sample[2]) for sample in plane["train"])})
-    return Picture(radii, overlay, frame(plane, height), present, height)
+    return Picture(radii, overlay, frame(plane, height), present, height, plane.get("start", 0))
 
 
 def ratio(plane: dict[str, Any]) -> float:
