@@ -128,7 +128,8 @@ def columns(found: bf.Prediction, target: Target, table: tables.Table) -> dict[s
         rows[f"lower{suffix}"], rows[f"upper{suffix}"] = _finite(lower[:, output]), _finite(upper[:, output])
     if target.name in table.columns:
         true = table.columns[target.name]
-        rows["true"] = true.tolist() if target.regression else [target.classes[c] for c in target.encoded(true)]
+        known = _finite(torch.as_tensor(true)) if target.regression and tables.is_number(true) else true.tolist()
+        rows["true"] = known if target.regression else [target.classes[c] for c in target.encoded(true)]
     return rows
 
 

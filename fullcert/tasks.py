@@ -99,6 +99,10 @@ def from_tables(options: Options, train: Table, test: Table | None, target: str)
         splits["validation"] = splits["test"]
     classes = made.target.classes
     pixels = (0.0, 1.0) if whole.inputs.ndim > 2 else None
+    if pixels and not all(((split.inputs >= 0) & (split.inputs <= 1)).all() for split in splits.values()):
+        raise Mistake(
+            f"{train.path} holds arrays with values outside of [0, 1]: images are bytes, or scaled to that range"
+        )
     data = Dataset(**splits, classes=len(classes), features=made.features, class_names=classes or None, valid=pixels)
     return Task(data, made, None if trusted is None else _split(trusted, made, options), options.missing)
 

@@ -113,7 +113,8 @@ def _joined(phrases: list[str]) -> str:
 
 def told_number(number: float) -> str:
     """As it was written: fewer digits could claim more than is covered."""
-    return f"{number:.15g}"
+    short = f"{number:.15g}"
+    return short if float(short) == number else repr(number)
 
 
 def _within(number: int, count: int, flag: str) -> None:
@@ -139,13 +140,19 @@ def _features(
         amounts = parse_tolerances(tolerance)
         threats.append(_tolerance(subject, encoding, amounts))
         phrases = [f"{name} by up to {told_number(amount)}" for name, amount in amounts.absolute.items()]
-        phrases += [f"{name} by up to {told_number(100 * share)} %" for name, share in amounts.relative.items()]
+        phrases += [f"{name} by up to {100 * share:.15g} %" for name, share in amounts.relative.items()]
         told.append(f"moved {_joined(phrases)}")
     if categories and options.any_category:
         encoding = _table(subject, "--any-category")
         for name in options.any_category:
             if not isinstance(encoding.column(name), Words):
                 raise Mistake(f"--any-category {name}: that column holds numbers; name it with --categorical too")
+            unknown = int((subject.inputs[:, encoding.places(name)].sum(axis=1) != 1).sum())
+            if unknown:
+                raise Mistake(
+                    f"--any-category {name}: {unknown} training rows have no category there, or one that trusted data "
+                    "do not have; give it a name"
+                )
             threats.append(Category(encoding.places(name)))
         told.append(f"put any category into {_joined(list(options.any_category))}")
     return threats, told
@@ -179,7 +186,7 @@ def _tolerance(subject: Subject, encoding: Encoding, amounts: Amounts) -> Threat
             if column.center:
                 raise Mistake(
                     f"--tolerance {name} in per cent is a share of the value, and the column is scaled around "
-                    f"{column.center:g}: train with --scale {name}=0:{column.scale:g}, or give it in units of the column"
+                    f"{column.center:g}: train with --scale {name}=0:{column.scale:g}, or give it in its units"
                 )
             scaled[place] = f"{100 * amounts.relative[name] * (1 + 16 * subject.unit) + 1600 * subject.unit:.17g}%"
         else:
@@ -309,4 +316,3 @@ def _told_range(missing: str) -> str:
     name, _, pair = missing.rpartition("=")
     low, high = pair.split(":")
     return f"{name} by anything from {told_number(float(low))} to {told_number(float(high))}"
-

@@ -28,7 +28,7 @@ def following(log: StepLog, hidden: bool) -> Iterator[Callable[[bf.Step], None]]
             told = f"loss {step.loss:.4f}, width {step.width:.2e}"
             if log.latest:
                 accuracies = log.latest["nominal_accuracy"], log.latest["certified_accuracy"]
-                told += ", accuracy {}, certified {}".format(*map(percent, accuracies))
+                told += ", accuracy {}, certified {}".format(*(percent(share).replace(" ", "") for share in accuracies))
             bar.update(task, completed=step.number, total=step.total, told=told)
 
         yield update
