@@ -230,6 +230,13 @@ def test_words_say_what_is_covered_and_no_more(tmp_path: Path) -> None:
     assert ["encoding of 2 columns", "declared, not covered: age, hours"] in not_covered[1]
 
 
+@pytest.mark.parametrize(("dataset", "said"), [("iris", True), ("two-moons", False)])
+def test_a_dataset_that_comes_scaled_says_so(dataset: str, said: bool) -> None:
+    recipe = Recipe(Options(dataset=dataset, hidden="none", epochs=1, batch_size=0))
+    not_covered = details(recipe, recipe.certify([]))[2][1]
+    assert said == any(line[0] == "scaling" for line in not_covered)
+
+
 def test_what_is_shown_is_rounded_to_the_side_that_is_true(capsys: pytest.CaptureFixture[str]) -> None:
     rows = {
         "row": [0],
@@ -246,7 +253,7 @@ def test_what_is_shown_is_rounded_to_the_side_that_is_true(capsys: pytest.Captur
     metrics = {"dataset": "d", "domain": "interval", "threat": "t", "test_epsilon": 0, "steps": 1, "seconds": 1.0}
     accuracies = {"nominal_accuracy": 1.0, "certified_accuracy": 0.9999, "certified_robustness": 0.9999}
     display.show({**metrics, **accuracies}, None, Console(width=200))
-    assert capsys.readouterr().out.count("99.9 %") == 2
+    assert capsys.readouterr().out.count("99.9%") == 2
 
 
 def test_epsilon_of_a_table_covers_the_rounding_of_its_scaling() -> None:
