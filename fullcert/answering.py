@@ -12,11 +12,12 @@ from rich.table import Table as Shown
 
 import boundflow as bf
 from boundflow.threats import Threat
-from fullcert import models, runs, tables, threats
+from fullcert import models, runs, tables, tasks, threats
 from fullcert.encoding import Encoding, Image, Number, Target
 from fullcert.evaluation import CHUNK
 from fullcert.losses import outputs
 from fullcert.mistakes import Mistake
+from fullcert.numerals import above, below
 from fullcert.options import Options, read_options, resolve
 
 SHOWN = 20
@@ -30,8 +31,10 @@ def answers(run: Path, data: Path, epsilon: float | None, tolerance: Sequence[st
     if (run / runs.COLUMNS).exists():
         encoding = encoding_of(run / runs.COLUMNS)
     else:
-        encoding = as_it_is(table, certificate_shape(certificate_file), options)
+        classes = tuple(runs.read_json(runs.existing(run, runs.EVALUATION)).get("classes", ()))
+        encoding = as_it_is(table, certificate_shape(certificate_file), options, classes)
     inputs = encoding.inputs(table)
+    tasks.check_holes(table, encoding, options)
     certificate = load(certificate_file, options, inputs.shape[1:], encoding)
     threat = test_threat(options, encoding, inputs, epsilon, tolerance)
     x = torch.as_tensor(inputs)
@@ -71,14 +74,14 @@ def certificate_shape(path: Path) -> tuple[int, ...]:
         raise Mistake(str(error)) from None
 
 
-def as_it_is(table: tables.Table, shape: tuple[int, ...], options: Options) -> Encoding:
+def as_it_is(table: tables.Table, shape: tuple[int, ...], options: Options, classes: tuple[str, ...]) -> Encoding:
     """The inputs of a run on a built-in dataset: as many columns of numbers, in order, or one array."""
     arrays = [name for name, column in table.columns.items() if column.ndim > 1]
     if len(shape) > 1:
         fitting = [name for name in arrays if table.columns[name].shape[1:] == shape]
         if len(fitting) != 1:
             raise Mistake(f"{table.path} must hold one array of inputs of shape {shape}, as {options.dataset} does")
-        return Encoding((Image(fitting[0], shape),), Target("", tuple(map(str, range(10)))))
+        return Encoding((Image(fitting[0], shape),), Target("", classes))
     numbers = [name for name, column in table.columns.items() if tables.is_number(column) and column.ndim == 1]
     if len(numbers) not in (shape[0], shape[0] + 1) or (len(numbers) > shape[0] and numbers[-1] not in TARGETS):
         raise Mistake(
@@ -86,7 +89,7 @@ def as_it_is(table: tables.Table, shape: tuple[int, ...], options: Options) -> E
         )
     kept = tuple(Number(name, 0.0, 1.0, "") for name in numbers[: shape[0]])
     target = numbers[-1] if len(numbers) > shape[0] else ""
-    return Encoding(kept, Target(target, tuple(map(str, range(10)))))
+    return Encoding(kept, Target(target, classes))
 
 
 TARGETS = ("y", "label", "target", "class")
@@ -104,7 +107,8 @@ def test_threat(
     valid = (0.0, 1.0) if inputs.ndim > 2 else None
     unit = torch.finfo(getattr(torch, options.dtype)).eps
     named = encoding if encoding.columns[0].source else None  # a built-in dataset has no columns by name
-    return threats.of_test_inputs(chosen, threats.Subject(inputs, named, len(encoding.target.classes), valid, unit))
+    subject = threats.Subject(inputs, named, len(encoding.target.classes), valid, unit, threats.largest(inputs))
+    return threats.of_test_inputs(chosen, subject)
 
 
 def columns(found: bf.Prediction, target: Target, table: tables.Table) -> dict[str, list[Any]]:
@@ -114,7 +118,7 @@ def columns(found: bf.Prediction, target: Target, table: tables.Table) -> dict[s
     if target.regression:
         rows["value"] = (found.label.double().reshape(-1) * target.scale + target.center).tolist()
         rows["certified"] = found.certified.tolist()
-        rows["margin"] = _finite((upper - lower).amax(1))
+        rows["width"] = _finite((upper - lower).amax(1))
     else:
         rows["label"] = [target.classes[int(label)] for label in found.label]
         rows["certified"] = found.certified.tolist()
@@ -124,7 +128,8 @@ def columns(found: bf.Prediction, target: Target, table: tables.Table) -> dict[s
         rows[f"lower{suffix}"], rows[f"upper{suffix}"] = _finite(lower[:, output]), _finite(upper[:, output])
     if target.name in table.columns:
         true = table.columns[target.name]
-        rows["true"] = true.tolist() if target.regression else [target.classes[c] for c in target.encoded(true)]
+        known = _finite(torch.as_tensor(true)) if target.regression and tables.is_number(true) else true.tolist()
+        rows["true"] = known if target.regression else [target.classes[c] for c in target.encoded(true)]
     return rows
 
 
@@ -151,7 +156,7 @@ def show(rows: dict[str, list[Any]], told: dict[str, Any], out: Path | None, con
     if out is None:
         table = Shown(*rows)
         for values in by_row(rows)[:SHOWN]:
-            table.add_row(*(f"{v:.4g}" if isinstance(v, float) else _word(v) for v in values.values()))
+            table.add_row(*(_word(name, value) for name, value in values.items()))
         console.print(table)
         if len(rows["row"]) > SHOWN:
             console.print(f"... and {len(rows['row']) - SHOWN} more rows: use --out FILE for all of them")
@@ -160,5 +165,12 @@ def show(rows: dict[str, list[Any]], told: dict[str, Any], out: Path | None, con
         console.print(f"answers: {out}", soft_wrap=True, highlight=False)
 
 
-def _word(value: Any) -> str:
-    return {True: "certified", False: "abstained"}.get(value, str(value)) if isinstance(value, bool) else str(value)
+def _word(name: str, value: Any) -> str:
+    """A cell; what is rounded keeps the claim true."""
+    if isinstance(value, bool):
+        return "certified" if value else "abstained"
+    if not isinstance(value, float):
+        return "" if value is None else str(value)
+    if name.startswith("lower") or name == "margin":
+        return f"{below(value):.4g}"
+    return f"{above(value) if name.startswith(('upper', 'width')) else value:.4g}"

@@ -12,13 +12,14 @@ numbers come from one of three places, and the encoding says which:
 For a column of which each value can move by t, in a share p of the samples: the mean moves by at most p t, and the
 deviation by at most sqrt(p) t, because the deviation is a seminorm and that of the moves is at most their root mean
 square. So the mean is rounded to a multiple of half the scale, the deviation to a power of two, and if both ends of
-what they can be round to the same numbers, every allowed dataset gives these.
+what they can be round to the same numbers, every allowed dataset gives these. A missing value stands in the middle of
+its range, from where what it really was is at most half the range away. The target of a regression is scaled so too.
 """
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import asdict, dataclass, field
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -57,7 +58,7 @@ class Words:
         return len(self.values)
 
     def encoded(self, column: np.ndarray) -> np.ndarray:
-        return (as_words(column)[:, None] == np.array(self.values)[None]).astype(np.float64)
+        return (known_words(column, self.values)[:, None] == np.array(self.values)[None]).astype(np.float64)
 
 
 @dataclass(frozen=True)
@@ -85,6 +86,7 @@ class Target:
     classes: tuple[str, ...] = ()
     center: float = 0.0
     scale: float = 1.0
+    source: str = FIXED
 
     @property
     def regression(self) -> bool:
@@ -92,14 +94,17 @@ class Target:
 
     def encoded(self, column: np.ndarray) -> np.ndarray:
         if self.regression:
+            if not is_number(column):
+                raise Mistake(f"the column {self.name!r} must hold numbers, as it did in training")
             return (column - self.center) / self.scale
-        words = as_words(column)
-        unknown = sorted(set(words) - set(self.classes))
+        words = known_words(column, self.classes)
+        unknown = sorted(set(words.tolist()) - set(self.classes))
         if unknown:
             raise Mistake(
                 f"the column {self.name!r} holds {listed(unknown)}, and the classes are {listed(self.classes)}"
             )
-        return np.searchsorted(np.array(self.classes), words)
+        places = {word: place for place, word in enumerate(self.classes)}
+        return np.array([places[word] for word in words], dtype=np.int64)
 
 
 @dataclass(frozen=True)
@@ -170,7 +175,33 @@ def as_words(column: np.ndarray) -> np.ndarray:
     """Values as words: whole numbers without a point, so that 1 and 1.0 are one category."""
     if not is_number(column):
         return column
-    return np.array(["" if math.isnan(v) else str(int(v)) if v == int(v) else repr(float(v)) for v in column])
+    return np.array(["" if math.isnan(v) else str(int(v)) if v.is_integer() else repr(v) for v in column.tolist()])
+
+
+def known_words(column: np.ndarray, known: Sequence[str]) -> np.ndarray:
+    """Values as words, written as the known ones are: a file whose cells are all numbers has lost how they were
+    written, and the 1 that was 1.0 beside other words is still that category."""
+    words = as_words(column)
+    if not is_number(column):
+        return words
+    spellings: dict[float, list[str]] = {}
+    for word in known:
+        if (number := _as_number(word)) is not None:
+            spellings.setdefault(number, []).append(word)
+    for place in np.flatnonzero(~np.isin(words, known) & ~np.isnan(column)):
+        found = spellings.get(float(column[place]), [])
+        if len(found) > 1:
+            raise Mistake(f"{words[place]} can be any of {listed(found)} here: put a word into the column beside them")
+        words = words.astype(object)
+        words[place] = found[0] if found else words[place]
+    return words.astype(str)
+
+
+def _as_number(word: str) -> float | None:
+    try:
+        return float(word)
+    except ValueError:
+        return None
 
 
 # --- making one ---------------------------------------------------------------------------------------------------
@@ -178,16 +209,20 @@ def as_words(column: np.ndarray) -> np.ndarray:
 
 @dataclass(frozen=True)
 class Moves:
-    """What a threat can do to the features: by column how far a value moves, in what share of the samples.
+    """What a threat can do to the table: by column how far a value moves, in what share of the samples.
 
     ``everywhere`` is in units of the scale. ``anything``: samples can be removed or replaced, and every statistic
-    changes with them.
+    changes with them. ``missing``: the range of missing values by column. ``target`` is how far every target of a
+    regression moves, and ``flips`` how many labels are wrong.
     """
 
     by_column: Mapping[str, float]
     everywhere: float = 0.0
     share: float = 1.0
     anything: bool = False
+    missing: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+    target: float = 0.0
+    flips: int = 0
 
 
 def make(
@@ -208,11 +243,12 @@ def make(
     names = [name for name in table.columns if name != target and name not in ignore]
     if not names:
         raise Mistake(f"{table.path} has no column besides {target!r} to predict it from")
+    predicted = _target(table, target, regression, moves, trusted)
     arrays = [name for name in names if table.columns[name].ndim > 1]
     if arrays:
         if len(names) > 1:
             raise Mistake(f"{table.path} holds the arrays {listed(names)}: leave out all but one with --ignore")
-        return Encoding((Image(arrays[0], table.columns[arrays[0]].shape[1:]),), _target(table, target, regression))
+        return Encoding((Image(arrays[0], table.columns[arrays[0]].shape[1:]),), predicted)
     columns: list[Column] = []
     for name in names:
         values = table.columns[name]
@@ -222,10 +258,10 @@ def make(
             columns.append(Number(name, *fixed[name], FIXED))
         else:
             columns.append(_number(name, values, name in relative, moves, trusted))
-    return Encoding(tuple(columns), _target(table, target, regression))
+    return Encoding(tuple(columns), predicted)
 
 
-def _target(table: Table, name: str, regression: bool) -> Target:
+def _target(table: Table, name: str, regression: bool, moves: Moves, trusted: bool) -> Target:
     values = table.column(name)
     if values.ndim > 1:
         raise Mistake(f"the target {name!r} must be one value a sample, not an array of shape {values.shape[1:]}")
@@ -235,13 +271,17 @@ def _target(table: Table, name: str, regression: bool) -> Target:
     if regression:
         if not is_number(values):
             raise Mistake(f"--regression needs numbers in the target column {name!r}")
-        return Target(name, center=float(values.mean()), scale=float(values.std()) or 1.0)
-    classes = sorted(set(words), key=lambda word: (len(word), word)) if is_number(values) else sorted(set(words))
+        reach = _anything if moves.anything else Reach().further(moves.target, 1.0)
+        center, scale, source = _scaling(name, values, False, reach, trusted)
+        return Target(name, center=center, scale=scale, source=source)
+    classes, samples = np.unique(words, return_counts=True)
     if len(classes) < 2:
         raise Mistake(f"the target column {name!r} holds one class only, {classes[0]!r}")
     if len(classes) > MOST_CATEGORIES // 10:
         raise Mistake(f"the target column {name!r} holds {len(classes)} different values: is this --regression?")
-    return Target(name, tuple(sorted(classes)))
+    lasting = not moves.anything and samples.min() > moves.flips  # no class can vanish
+    source = FIXED if trusted else SAME if lasting else DECLARED
+    return Target(name, tuple(classes.tolist()), source=source)
 
 
 def _words(name: str, values: np.ndarray, moves: Moves, trusted: bool) -> Words:
@@ -255,29 +295,65 @@ def _words(name: str, values: np.ndarray, moves: Moves, trusted: bool) -> Words:
 
 
 def _number(name: str, values: np.ndarray, relative: bool, moves: Moves, trusted: bool) -> Number:
-    known = values[~np.isnan(values)]
-    if not len(known):
+    holes = np.isnan(values)
+    if holes.all():
         raise Mistake(f"the column {name!r} holds no value at all: leave it out with --ignore {name}")
-    mean = 0.0 if relative else float(known.mean())
-    deviation = float(np.sqrt(((known - mean) ** 2).mean())) if relative else float(known.std())
-    if trusted:
-        return Number(name, mean, deviation or 1.0, FIXED)
-    move = moves.by_column.get(name, 0.0) + moves.everywhere * _power_of_two(deviation)
-    if not move and not moves.anything:
-        return Number(name, mean, deviation or 1.0, SAME)
-    center, scale, sure = rounded(mean, deviation, math.inf if moves.anything else move, moves.share)
-    return Number(name, 0.0 if relative else center, scale, SAME if sure else DECLARED)
+    reach = _anything if moves.anything else Reach()
+    if name in moves.missing and not trusted:
+        low, high = moves.missing[name]
+        values = np.where(holes, low / 2 + high / 2, values)
+        reach = reach.further((high - low) / 2, float(holes.mean()), touched=True)
+    values = values[~np.isnan(values)]
+    move = moves.by_column.get(name, 0.0)
+    if moves.everywhere:
+        move += moves.everywhere * _power_of_two(_spread(name, values, relative))
+    return Number(name, *_scaling(name, values, relative, reach.further(move, moves.share), trusted))
 
 
-def rounded(mean: float, deviation: float, move: float, share: float) -> tuple[float, float, bool]:
+class Reach(NamedTuple):
+    """How far the mean of a column and its deviation can move, and whether the threat is about them at all."""
+
+    mean: float = 0.0
+    deviation: float = 0.0
+    touched: bool = False
+
+    def further(self, move: float, share: float, touched: bool = False) -> "Reach":
+        """Values moved in a share of the samples."""
+        moved = self.touched or touched or move > 0
+        return Reach(self.mean + share * move, self.deviation + math.sqrt(share) * move, moved)
+
+
+_anything = Reach(math.inf, math.inf, touched=True)
+
+
+def _spread(name: str, values: np.ndarray, relative: bool) -> float:
+    """The deviation from the mean, or from zero."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        spread = float(np.sqrt((values**2).mean())) if relative else float(values.std())
+    if not math.isfinite(spread):
+        raise Mistake(f"the column {name!r} holds values that are infinite or too large to be scaled")
+    return spread
+
+
+def _scaling(name: str, values: np.ndarray, relative: bool, reach: Reach, trusted: bool) -> tuple[float, float, str]:
+    """Center, scale and source of numbers that are all known."""
+    deviation = _spread(name, values, relative)
+    mean = 0.0 if relative else float(values.mean())
+    if trusted or not reach.touched:
+        return mean, deviation or 1.0, FIXED if trusted else SAME
+    center, scale, sure = rounded(mean, deviation, reach)
+    return 0.0 if relative else center, scale, SAME if sure else DECLARED
+
+
+def rounded(mean: float, deviation: float, reach: Reach) -> tuple[float, float, bool]:
     """Center and scale on the coarse grid, and whether every allowed dataset gives the same."""
     scale = _power_of_two(deviation)
     center = _on_grid(mean, scale)
     slack = 1e-9 * (abs(mean) + deviation + 1)  # both are computed in floating point
-    least, most = deviation - math.sqrt(share) * move - slack, deviation + math.sqrt(share) * move + slack
-    if not math.isfinite(move) or least <= 0 or not _power_of_two(least) == scale == _power_of_two(most):
+    least, most = deviation - reach.deviation - slack, deviation + reach.deviation + slack
+    if not math.isfinite(most) or least <= 0 or not _power_of_two(least) == scale == _power_of_two(most):
         return center, scale, False
-    ends = {_on_grid(mean + side * (share * move + slack), scale) for side in (-1, 1)}
+    ends = {_on_grid(mean + side * (reach.mean + slack), scale) for side in (-1, 1)}
     return center, scale, ends == {center}
 
 

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 import boundflow as bf
 from boundflow.threats import Linf, Threat
-from fullcert.encoding import Image, Number
+from fullcert.encoding import DECLARED, Encoding, Image, Number
 from fullcert.training import Recipe
 
 FORMAT = 1
@@ -17,6 +17,7 @@ CHUNK = 1024  # test inputs at a time
 CURVE = 500  # test samples on which the test radius is varied
 POINTS = 60  # along each axis of the plane
 DRAWN = 1000  # training samples
+SCALED = ("breast-cancer", "iris")  # datasets whose columns come scaled by what was observed
 RADII = (0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0)  # times the radius of the run
 
 
@@ -276,20 +277,34 @@ def details(recipe: Recipe, certificate: bf.Certificate) -> list[list[Any]]:
     not_covered = [
         ["choices", "options that were chosen by looking at data inside the threat"],
     ]
-    encoding = recipe.task.encoding
-    if encoding is not None:
-        by_source: dict[str, list[str]] = {}
-        for column in encoding.columns:
-            by_source.setdefault(column.source, []).append(column.name)
-        for source, names in by_source.items():
-            told = [f"encoding of {len(names)} columns", f"{source}: {', '.join(names)}"]
-            (not_covered if source.startswith("declared") else covered).append(told)
+    if recipe.task.encoding is None and options.dataset in SCALED:
+        not_covered.append(
+            ["scaling", "columns span [0, 1] over the observed training samples, as if fixed beforehand"]
+        )
+    for source, told in encoded(recipe.task.encoding):
+        (not_covered if source == DECLARED else covered).append(told)
     if recipe.task.encoding is not None or len(data.test.labels) > CURVE:
-        unit = "" if encoding is None else ", moved in units of the columns' scales, categories not"
+        unit = "" if recipe.task.encoding is None else ", moved in units of the columns' scales, categories not"
         fixed.append(
             ["curve over the test radius", f"of the first {min(CURVE, len(data.test.labels))} test samples{unit}"]
         )
     return [["What was fixed", fixed], ["What is covered", covered], ["What is not covered", not_covered]]
+
+
+def encoded(encoding: Encoding | None) -> list[tuple[str, list[str]]]:
+    """Where the numbers and names by which a table became inputs and targets come from, and what is said of them."""
+    if encoding is None:
+        return []
+    by_source: dict[str, list[str]] = {}
+    for column in encoding.columns:
+        by_source.setdefault(column.source, []).append(column.name)
+    found = [
+        (source, [f"encoding of {len(names)} column{'s' if len(names) > 1 else ''}", f"{source}: {', '.join(names)}"])
+        for source, names in by_source.items()
+    ]
+    target = encoding.target
+    what = "scale of the target" if target.regression else "list of classes"
+    return [*found, (target.source, [what, f"{target.source}: {target.name}"])]
 
 
 def _network(model: nn.Module) -> str:
@@ -301,6 +316,13 @@ def _network(model: nn.Module) -> str:
 def notes(recipe: Recipe, certificate: bf.Certificate) -> list[str]:
     """What a reader must know."""
     found = list(certificate.record["not_tracked"])
+    if recipe.options.remove:
+        found.append(
+            "Training without a sample is training with weight 0 in its place: batches, their order, the split and the "
+            "divisor of the mean stay."
+        )
+    if recipe.options.replace:
+        found.append("What bounds a replaced sample is the clipping of its gradient, which is part of training here.")
     return [note[:1].upper() + note[1:] + ("" if note.endswith(".") else ".") for note in found]
 
 

@@ -139,6 +139,12 @@ class _Certified(BaseEstimator):
         if self.threat is not None:
             if not isinstance(self.threat, Threat):
                 raise ValueError(f"threat must be one of boundflow.threats, not {self.threat!r}")
+            numbers = ("epsilon", "at_most", "remove", "flip_labels", "target_epsilon")
+            given = [
+                name for name in numbers if getattr(self, name, None) is not None and _positive(getattr(self, name))
+            ]
+            if given:
+                raise ValueError(f"threat= stands instead of {', '.join(given)}: write all of it as one threat")
             return self.threat
         _check_radius("epsilon", self.epsilon, features)
         moved = ([Linf(self.epsilon)] if _positive(self.epsilon) else []) + self._moved_targets()

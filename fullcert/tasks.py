@@ -6,7 +6,7 @@ it.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -29,6 +29,7 @@ class Task:
     data: Dataset
     encoding: Encoding | None = None
     trusted: Split | None = None
+    missing: tuple[str, ...] = ()  # ranges of missing values, those taken from the observed data written out
 
     @property
     def regression(self) -> bool:
@@ -75,6 +76,7 @@ def from_tables(options: Options, train: Table, test: Table | None, target: str)
     parts["train"] = np.sort(rows[held_out:] if test is not None else rows[held_out + validated :])
     if not all(len(part) for name, part in parts.items() if name == "train" or test is None):
         raise Mistake(f"{train.path} has {len(train)} rows, too few to train on and to test with")
+    options = replace(options, missing=_ranges(options, train, parts["train"]))
     trusted = tables.read(Path(options.trusted)) if options.trusted is not None else None
     fitted = train if trusted is None else trusted
     seen = parts["train"] if trusted is None else np.arange(len(trusted))
@@ -97,21 +99,41 @@ def from_tables(options: Options, train: Table, test: Table | None, target: str)
         splits["validation"] = splits["test"]
     classes = made.target.classes
     pixels = (0.0, 1.0) if whole.inputs.ndim > 2 else None
+    if pixels and not all(((split.inputs >= 0) & (split.inputs <= 1)).all() for split in splits.values()):
+        raise Mistake(
+            f"{train.path} holds arrays with values outside of [0, 1]: images are bytes, or scaled to that range"
+        )
     data = Dataset(**splits, classes=len(classes), features=made.features, class_names=classes or None, valid=pixels)
-    return Task(data, made, None if trusted is None else _split(trusted, made, options))
+    return Task(data, made, None if trusted is None else _split(trusted, made, options), options.missing)
 
 
 def _split(table: Table, made: Encoding, options: Options) -> Split:
     inputs, labels = made.inputs(table), made.target.encoded(table.column(made.target.name))
+    check_holes(table, made, options)
+    return Split(inputs, labels)
+
+
+def check_holes(table: Table, made: Encoding, options: Options) -> None:
+    """Refuse missing values of which nobody said what they can be."""
     allowed = parse_ranges(options.missing, "--missing")
     for column in made.columns:
         holes = int(np.isnan(table.column(column.name)).sum()) if isinstance(column, Number) else 0
         if holes and column.name not in allowed:
             raise Mistake(
-                f"the column {column.name!r} of {table.path} has {holes} missing values: say what they can be with "
-                f"--missing {column.name}=LOW:HIGH, or leave the column out with --ignore {column.name}"
+                f"the column {column.name!r} of {table.path} has {holes} missing values: say in training what they can "
+                f"be with --missing {column.name}=LOW:HIGH, or leave the column out with --ignore {column.name}"
             )
-    return Split(inputs, labels)
+
+
+def _ranges(options: Options, train: Table, rows: np.ndarray) -> tuple[str, ...]:
+    """Ranges of missing values, with that of the training rows where a column stands alone."""
+    found = []
+    for name, given in parse_ranges(options.missing, "--missing").items():
+        column = train.column(name)
+        if given is None and tables.is_number(column) and not np.isnan(column[rows]).all():
+            given = float(np.nanmin(column[rows])), float(np.nanmax(column[rows]))
+        found.append(name if given is None else f"{name}={min(given)!r}:{max(given)!r}")
+    return tuple(found)
 
 
 def _relative(options: Options) -> list[str]:
@@ -138,4 +160,12 @@ def _moves(options: Options, train: Table, count: int) -> Moves:
         by_column[name] = share * float(np.nanmax(np.abs(column), initial=0.0)) if tables.is_number(column) else 0.0
     by_column |= dict.fromkeys(options.any_category, float("inf"))
     share = 1.0 if options.at_most is None else min(1.0, options.at_most / count)
-    return Moves(by_column, options.epsilon, share, anything=bool(options.remove or options.replace))
+    return Moves(
+        by_column,
+        options.epsilon,
+        share,
+        anything=bool(options.remove or options.replace),
+        missing={name: pair for name, pair in parse_ranges(options.missing, "--missing").items() if pair is not None},
+        target=options.target_tolerance,
+        flips=options.flip_labels,
+    )

@@ -41,13 +41,24 @@ class Amounts(NamedTuple):
 
 @dataclass(frozen=True)
 class Subject:
-    """What is threatened: the training inputs, how a table became them, the task, and the precision of the run."""
+    """What is threatened: the inputs, how a table became them, the task, and the precision of the run.
+
+    ``reach`` is the largest modulus of every input, and ``target_reach`` that of a target, in any row that is asked
+    about: it bounds what scaling a value can be off by.
+    """
 
     inputs: np.ndarray
     encoding: Encoding | None
     classes: int  # 0 for regression
     valid: tuple[float, float] | None
     unit: float  # the distance from 1 to the next number of the run's precision
+    reach: np.ndarray
+    target_reach: float = 0.0
+
+
+def largest(*inputs: np.ndarray) -> np.ndarray:
+    """The largest modulus of every input over some rows; what is missing has none."""
+    return np.max([np.nan_to_num(np.abs(rows)).max(axis=0, initial=0.0) for rows in inputs], axis=0)
 
 
 def build(options: Options, subject: Subject) -> Threats:
@@ -100,6 +111,12 @@ def _joined(phrases: list[str]) -> str:
     return phrases[0] if len(phrases) == 1 else ", ".join(phrases[:-1]) + " and " + phrases[-1] if phrases else ""
 
 
+def told_number(number: float) -> str:
+    """As it was written: fewer digits could claim more than is covered."""
+    short = f"{number:.15g}"
+    return short if float(short) == number else repr(number)
+
+
 def _within(number: int, count: int, flag: str) -> None:
     if number > count:
         raise Mistake(f"{flag} {number} exceeds the {count} training samples")
@@ -117,19 +134,25 @@ def _features(
     if epsilon:
         threats.append(_moved(subject, epsilon))
         what = "every feature" if subject.encoding is None else "every number, in units of its column's scale,"
-        told.append(f"moved {what} by up to {epsilon:g}")
+        told.append(f"moved {what} by up to {told_number(epsilon)}")
     if tolerance:
         encoding = _table(subject, "--tolerance")
         amounts = parse_tolerances(tolerance)
         threats.append(_tolerance(subject, encoding, amounts))
-        phrases = [f"{name} by up to {amount:g}" for name, amount in amounts.absolute.items()]
-        phrases += [f"{name} by up to {100 * share:g} %" for name, share in amounts.relative.items()]
+        phrases = [f"{name} by up to {told_number(amount)}" for name, amount in amounts.absolute.items()]
+        phrases += [f"{name} by up to {100 * share:.15g} %" for name, share in amounts.relative.items()]
         told.append(f"moved {_joined(phrases)}")
     if categories and options.any_category:
         encoding = _table(subject, "--any-category")
         for name in options.any_category:
             if not isinstance(encoding.column(name), Words):
                 raise Mistake(f"--any-category {name}: that column holds numbers; name it with --categorical too")
+            unknown = int((subject.inputs[:, encoding.places(name)].sum(axis=1) != 1).sum())
+            if unknown:
+                raise Mistake(
+                    f"--any-category {name}: {unknown} training rows have no category there, or one that trusted data "
+                    "do not have; give it a name"
+                )
             threats.append(Category(encoding.places(name)))
         told.append(f"put any category into {_joined(list(options.any_category))}")
     return threats, told
@@ -137,9 +160,8 @@ def _features(
 
 def _moved(subject: Subject, epsilon: float) -> Threat:
     """Every number moved; one-hot columns stay."""
-    moved = Linf(epsilon, clip=subject.valid)
     if subject.encoding is None or subject.inputs.ndim != 2:
-        return moved
+        return Linf(epsilon, clip=subject.valid)
     numbers = [
         place
         for column in subject.encoding.columns
@@ -148,7 +170,10 @@ def _moved(subject: Subject, epsilon: float) -> Threat:
     ]
     if not numbers:
         raise Mistake("--epsilon moves numbers, and this table has none: use --any-category or --flip-labels")
-    return moved.on(features=numbers)
+    amounts = np.zeros(subject.inputs.shape[1])
+    for place in numbers:
+        amounts[place] = _widened(epsilon, float(subject.reach[place]), 0.0, subject.unit)
+    return Linf(amounts).on(features=numbers)
 
 
 def _tolerance(subject: Subject, encoding: Encoding, amounts: Amounts) -> Threat:
@@ -157,13 +182,22 @@ def _tolerance(subject: Subject, encoding: Encoding, amounts: Amounts) -> Threat
         column, (place, *others) = encoding.column(name), encoding.places(name)
         if others or not isinstance(column, Number):
             raise Mistake(f"--tolerance {name}: that column holds categories; use --any-category {name}")
-        largest = float(np.nanmax(np.abs(subject.inputs[:, place]), initial=0.0)) + abs(column.center) / column.scale
-        if name in amounts.relative:  # not centered, so a share of the scaled value is the same share
+        if name in amounts.relative:
+            if column.center:
+                raise Mistake(
+                    f"--tolerance {name} in per cent is a share of the value, and the column is scaled around "
+                    f"{column.center:g}: train with --scale {name}=0:{column.scale:g}, or give it in its units"
+                )
             scaled[place] = f"{100 * amounts.relative[name] * (1 + 16 * subject.unit) + 1600 * subject.unit:.17g}%"
         else:
-            move = amounts.absolute[name] / column.scale
-            scaled[place] = move * (1 + 16 * subject.unit) + 16 * subject.unit * (largest + move)
+            move, offset = amounts.absolute[name] / column.scale, abs(column.center) / column.scale
+            scaled[place] = _widened(move, float(subject.reach[place]), offset, subject.unit)
     return Tolerance(scaled)
+
+
+def _widened(move: float, largest: float, offset: float, unit: float) -> float:
+    """A scaled move, and what scaling can be off by: values up to ``largest`` around ``offset`` are rounded."""
+    return move * (1 + 16 * unit) + 16 * unit * (largest + offset + move)
 
 
 def _table(subject: Subject, flag: str) -> Encoding:
@@ -213,9 +247,11 @@ def _flipped(options: Options, subject: Subject) -> Threat | None:
     if subject.classes == 0:
         if options.flip_labels:
             raise Mistake("--flip-labels is for classes; for --regression use --target-tolerance")
-        scale = subject.encoding.target.scale if subject.encoding is not None else 1.0
-        move = options.target_tolerance / scale
-        return Labels(epsilon=move * (1 + 16 * subject.unit)) if move else None
+        if not options.target_tolerance:
+            return None
+        target = _table(subject, "--target-tolerance").target
+        move, offset = options.target_tolerance / target.scale, abs(target.center) / target.scale
+        return Labels(epsilon=_widened(move, subject.target_reach, offset, subject.unit))
     if options.target_tolerance:
         raise Mistake("--target-tolerance is for --regression; for classes use --flip-labels")
     if not options.flip_labels:
@@ -228,7 +264,7 @@ def _flipped(options: Options, subject: Subject) -> Threat | None:
 
 def _told_flipped(options: Options, count: int) -> str:
     if options.regression:
-        return f"moved every training target by up to {options.target_tolerance:g}"
+        return f"moved every training target by up to {told_number(options.target_tolerance)}"
     return f"flipped at most {options.flip_labels:,} of the {count:,} training labels"
 
 
@@ -253,10 +289,10 @@ def _filled_in(options: Options, subject: Subject) -> Threat | None:
         if others or not isinstance(column, Number):
             raise Mistake(f"--missing {name} is for numbers: an empty cell of words is a category of its own")
         if given is None:
-            values = subject.inputs[:, place]
-            ranges[place] = np.nanmin(values), np.nanmax(values)
-        else:
-            ranges[place] = sorted((end - column.center) / column.scale for end in given)
+            raise Mistake(f"--missing {name}: the training rows hold no value from which a range could be taken")
+        if not np.isfinite(given).all():
+            raise Mistake(f"--missing {name} must have a finite range, such as {name}=17:90")
+        ranges[place] = sorted((end - column.center) / column.scale for end in given)
     return Missing(ranges)
 
 
@@ -272,5 +308,11 @@ _replaced: Change = (
 )
 _missing: Change = (
     _filled_in,
-    lambda options, count: f"filled in the missing values of {_joined(list(parse_ranges(options.missing, '')))}",
+    lambda options, count: f"filled in the missing values of {_joined(list(map(_told_range, options.missing)))}",
 )
+
+
+def _told_range(missing: str) -> str:
+    name, _, pair = missing.rpartition("=")
+    low, high = pair.split(":")
+    return f"{name} by anything from {told_number(float(low))} to {told_number(float(high))}"

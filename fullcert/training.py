@@ -5,6 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.optim import SGD, Adam, AdamW, Optimizer, RMSprop
@@ -40,16 +41,23 @@ class Recipe:
         self.optimizer_options = {name: getattr(options, name) for name in taken}
         self.task = tasks.load(options)
         self.data, classes = self.task.data, self.task.data.classes
-        self.options = options = replace(options, loss=losses.chosen(options.loss, classes))
+        loss, missing = losses.chosen(options.loss, classes), self.task.missing or options.missing
+        self.options = options = replace(options, loss=loss, missing=missing)
         outputs = losses.outputs(options.loss, classes)
         unit = torch.finfo(self.dtype).eps
         train = self.data.train.inputs
-        subject = threats.Subject(train, self.task.encoding, classes, self.data.valid, unit)
+        subject = threats.Subject(train, self.task.encoding, classes, self.data.valid, unit, *self.reaches())
         self.threats = threats.build(options, subject)
         initial = models.build(options, train.shape[1:], outputs)
         if self.task.trusted is not None:
             self.pretrain(initial, self.task.trusted)
         self.initial = models.freeze(initial, options.frozen)
+
+    def reaches(self) -> tuple[np.ndarray, float]:
+        """The largest modulus of every input, and of a target, in all samples; what is missing has none."""
+        splits = (self.data.train, self.data.validation, self.data.test)
+        targets = max(float(np.abs(split.labels).max(initial=0)) for split in splits)
+        return threats.largest(*(split.inputs for split in splits)), targets
 
     def pretrain(self, model: nn.Module, trusted: Split) -> None:
         """Plain training on trusted data, whose weights certified training starts from."""

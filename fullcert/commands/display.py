@@ -11,6 +11,7 @@ from rich.table import Table
 
 import boundflow as bf
 from fullcert import runs
+from fullcert.numerals import percent, width
 from fullcert.stepping import StepLog
 
 ADVICE = "try fewer epochs, a smaller learning rate, a smooth activation or the zonotope"
@@ -27,7 +28,7 @@ def following(log: StepLog, hidden: bool) -> Iterator[Callable[[bf.Step], None]]
             told = f"loss {step.loss:.4f}, width {step.width:.2e}"
             if log.latest:
                 accuracies = log.latest["nominal_accuracy"], log.latest["certified_accuracy"]
-                told += ", accuracy {:.1%}, certified {:.1%}".format(*accuracies)
+                told += ", accuracy {}, certified {}".format(*map(share, accuracies))
             bar.update(task, completed=step.number, total=step.total, told=told)
 
         yield update
@@ -49,10 +50,10 @@ def show(metrics: dict[str, Any], out: Path | None, console: Console) -> None:
     table.add_column("", justify="right")
     for key in ("nominal_accuracy", "certified_accuracy", "certified_robustness"):
         if key in metrics:
-            table.add_row(key.replace("_", " "), f"{metrics[key]:.1%}")
+            table.add_row(key.replace("_", " "), share(metrics[key]))
     for key in ("mean_absolute_error", "certified_mean_absolute_error", "mean_width"):
         if key in metrics:
-            table.add_row(key.replace("_", " "), "none" if metrics[key] is None else f"{metrics[key]:.4g}")
+            table.add_row(key.replace("_", " "), "none" if metrics[key] is None else width(metrics[key]))
     table.add_section()
     table.add_row("threat", shortened(metrics["threat"]))
     table.add_row("epsilon at test", f"{metrics['test_epsilon']:g}")
@@ -65,6 +66,11 @@ def show(metrics: dict[str, Any], out: Path | None, console: Console) -> None:
         for name, file in (("decision barriers", runs.PICTURE), ("report", runs.REPORT)):
             if (out / file).exists():
                 console.print(f"{name}: {out / file}", soft_wrap=True, highlight=False)
+
+
+def share(fraction: float) -> str:
+    """In per cent, rounded down."""
+    return percent(fraction).replace(" ", "")
 
 
 def shortened(text: str, most: int = 60) -> str:

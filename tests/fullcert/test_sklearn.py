@@ -152,7 +152,7 @@ def test_the_numbers_make_the_threat() -> None:
     written = "AtMost(4, Linf([0.1, 0.0, 0.2])) & AtMost(2, Labels()) & AtMost(1, Removal())"
     assert both.certificate_.record["threat"] == written
     threat = AtMost(1, Labels() & Removal())
-    own = CertifiedClassifier(epsilon=0.1, threat=threat, epochs=1).fit(x, y)
+    own = CertifiedClassifier(threat=threat, epochs=1).fit(x, y)
     assert own.certificate_.record["threat"] == repr(threat) and own.threat_ is threat
 
 
@@ -359,6 +359,13 @@ def test_void_bounds_and_divergence_are_said() -> None:
 def test_mistakes_are_told(wrong, words) -> None:
     with pytest.raises(ValueError, match=words):
         CertifiedClassifier(**{"hidden": (2,), **wrong}).fit(*two_classes(20))
+
+
+def test_numbers_beside_a_threat_are_refused() -> None:
+    x, y = make_blobs(20, centers=2, random_state=0)
+    for numbers in ({"epsilon": 0.1}, {"flip_labels": 1}, {"remove": 1}, {"at_most": 2}):
+        with pytest.raises(ValueError, match="threat= stands instead of"):
+            CertifiedClassifier(threat=bf.threats.Linf(0.01), epochs=1, **numbers).fit(x, y)
 
 
 def test_asking_before_fitting() -> None:
