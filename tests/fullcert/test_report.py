@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, Locator, Page, Route, expect, sync_playwright
 
-from fullcert import axes, charts, claims, numerals, outlines, report
+from fullcert import numerals, report
+from fullcert.report import axes, charts, claims, outlines, page
 
 HOSTILE = "</script><script>alert(1)</script><!--\u2028\u2029 \"'&<b>"
 POINTS = 30
@@ -686,7 +687,7 @@ def contrast(first: str, second: str) -> float:
 
 @pytest.mark.parametrize("mode", [0, 1], ids=["light", "dark"])
 def test_text_has_the_contrast_of_level_aa(mode: int) -> None:
-    found = re.findall(r"--([\w-]+): #([0-9a-f]{3,6});", report.source("report.css").split("*, ::before")[0])
+    found = re.findall(r"--([\w-]+): #([0-9a-f]{3,6});", page.source("report.css").split("*, ::before")[0])
     half = len(found) // 2
     colours = dict(found[:half] if mode == 0 else found[half:])
     for paper in ("paper", "raised"):

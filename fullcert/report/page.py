@@ -17,9 +17,9 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from fullcert import claims, regions
-from fullcert.charts import Bar, Chart, Line, Row, bar_chart, line_chart
 from fullcert.numerals import above, below, count, nearest, number, percent, width
+from fullcert.report import claims, regions
+from fullcert.report.charts import Bar, Chart, Line, Row, bar_chart, line_chart
 
 FORMAT = 1
 BARS = 20  # layers that are drawn; the widest ones, if there are more
@@ -52,14 +52,14 @@ def render(evaluation: dict[str, Any]) -> str:
 
 def source(name: str) -> str:
     """A file beside the template that goes into the page as it is."""
-    return (files("fullcert") / "templates" / name).read_text("utf-8")
+    return (files("fullcert.report") / "templates" / name).read_text("utf-8")
 
 
 @cache
 def environment() -> Environment:
     """The template. What comes from the evaluation is escaped wherever it stands."""
     pages = Environment(
-        loader=PackageLoader("fullcert"),
+        loader=PackageLoader("fullcert.report"),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,

@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from html import escape
 from typing import Any
 
-from fullcert.axes import Axis, axis_for
 from fullcert.numerals import number
+from fullcert.report.axes import Axis, axis_for
 
 WIDTH, HEIGHT = 440, 240
 LEFT, RIGHT, TOP, BOTTOM = 54, 428, 12, 194  # of the plot in the chart
