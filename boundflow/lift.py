@@ -78,7 +78,12 @@ def lift(module: torch.nn.Module, symbols: Symbols | None = None) -> torch.nn.Mo
             raise BoundFlowError(f"parameter {name} is bounded already: lift a module once")
         made = point(parameter.detach().clone(), symbols)
         lifted = torch.nn.Parameter(made, requires_grad=parameter.requires_grad)
-        torch.utils.swap_tensors(parameter, lifted)
+        try:
+            torch.utils.swap_tensors(parameter, lifted)
+        except RuntimeError as error:
+            raise UnsupportedOperator(
+                f"parameter {name} cannot become a set: something else keeps hold of it, as recurrent layers do ({error})"
+            ) from None
         if parameter.requires_grad:
             parameter.register_hook(_as_set)
         parameter.grad = None

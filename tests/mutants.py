@@ -97,7 +97,7 @@ MUTANTS = [
     ("rules/selections.py", "radius = rounding.up(form.radius + 0.5 * excess + charge)", "radius = rounding.up(form.radius + charge)", "others may exceed the chosen entry"),
     ("rules/softmax.py", "return others_against(high, low), others_against(low, high)", "return others_against(high, high), others_against(low, low)", "softmax with all logits at one end"),
     ("rules/softmax.py", "off = torch.maximum(largest_j - jacobian, jacobian - smallest_j).clamp_min(0.0)", "off = torch.zeros_like(jacobian)", "second-order term of softmax missed"),
-    ("losses.py", "return mul(grad, slope), for_targets\n\n\ndef _bce_bounds", "return slope, for_targets\n\n\ndef _bce_bounds", "upstream gradient ignored"),
+    ("losses.py", "return mul(grad, slope), for_targets, None\n\n\ndef _bce_bounds", "return slope, for_targets, None\n\n\ndef _bce_bounds", "upstream gradient ignored"),
     ("losses.py", "ends = torch.minimum(torch.minimum(first, second), inner), torch.maximum(first, second)", "ends = torch.minimum(first, second), torch.maximum(first, second)", "soft labels taken as monotone"),
     ("losses.py", "total = own.sum()", "total = (own != 0).sum().to(own.dtype)", "class weights missing in the divisor"),
     ("rules/convolution.py", ", torch.backends.nnpack.flags(**off):", ":", "convolutions by NNPACK"),
@@ -139,6 +139,7 @@ MUTANTS = [
     ("bounded.py", "if self._clean is None and (self._form is None or self._form.rows.batch is None):", "if self._form is None or self._form.rows.batch is None:", "clean states survive a mix of positions"),
     ("bounded.py", "clean = clean if same else None", "pass", "clean for the samples of another batch"),
     ("rows.py", 'total = torch.einsum("imk,mj->ijk", deep_a, self.b.center) + torch.einsum("im,mjk->ijk", center, self.deep_b)', 'total = torch.einsum("imk,mj->ijk", deep_a, self.b.center)', "one factor lost in a support"),
+    ("support.py", "return (-coefficients[..., 0]).clamp_min(0.0), coefficients[..., 0].clamp_min(0.0)", "return coefficients[..., 0].clamp_min(0.0), (-coefficients[..., 0]).clamp_min(0.0)", "up for down where a sample has one symbol"),
     ("losses.py", 'certain = weight is None and getattr(target, "_adds_to_one", False)', 'certain = getattr(target, "_adds_to_one", False) or target.is_floating_point()', "targets taken to add up to one"),
 ]
 # fmt: on

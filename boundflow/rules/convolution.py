@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -21,6 +22,10 @@ from ..errors import UnsupportedOperator
 from .bilinear import Product, Rule, apart, contraction, first_samples
 from .linear import sum_
 from .structural import selected, view
+
+
+# switching oneDNN off says, every time, that this machine has no Intel GPU
+warnings.filterwarnings("ignore", message="TF32 acceleration on top of oneDNN")
 
 
 def _direct(f: Callable[..., Tensor]) -> Callable[..., Tensor]:
