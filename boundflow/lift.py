@@ -15,7 +15,7 @@ from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from . import rounding
 from .bounded import Bounded, ball_form, checked, point
-from .errors import BoundFlowError, CrossedBounds, MixedTensors
+from .errors import BoundFlowError, CrossedBounds, MixedTensors, UnsupportedOperator
 from .symbols import Symbols
 
 
@@ -82,7 +82,7 @@ def lift(module: torch.nn.Module, symbols: Symbols | None = None) -> torch.nn.Mo
             torch.utils.swap_tensors(parameter, lifted)
         except RuntimeError as error:
             raise UnsupportedOperator(
-                f"parameter {name} cannot become a set: something else keeps hold of it, as recurrent layers do ({error})"
+                f"parameter {name} cannot become a set: something else holds it, as recurrent layers do ({error})"
             ) from None
         if parameter.requires_grad:
             parameter.register_hook(_as_set)

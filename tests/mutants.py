@@ -118,7 +118,7 @@ MUTANTS = [
     ("rules/structural.py", "if bool((moved == positions.view(line)).all()):", "if moved.shape[axis] == size:", "the sample axis taken for any axis of its length"),
     ("rules/bilinear.py", "values += [_outer(center_a, own_b)] if own_b is not None else []", "values += [0 * _outer(center_a, own_b)] if own_b is not None else []", "own rows of one factor lost in a sum over samples"),
     ("rules/bilinear.py", "if sample_axis(a) == -2 and sample_axis(b) is None:", "if sample_axis(a) == -2:", "own rows of both factors kept"),
-    ("support.py", "return (-coefficients).amax(-1).clamp_min(0.0), coefficients.amax(-1).clamp_min(0.0)", "return coefficients.amax(-1).clamp_min(0.0), (-coefficients).amax(-1).clamp_min(0.0)", "one-sided symbols the wrong way round"),
+    ("support.py", "return (-coefficients.amin(-1)).clamp_min(0.0), coefficients.amax(-1).clamp_min(0.0)", "return coefficients.amax(-1).clamp_min(0.0), (-coefficients.amin(-1)).clamp_min(0.0)", "one-sided symbols the wrong way round"),
     ("support.py", "by_owner = torch.stack([side[end] for side in ends]).sum(0) if len(ends) > 1 else ends[0][end]", "by_owner = ends[0][end]", "only the first part of a clause counted"),
     ("support.py", "terms, count = torch.topk(terms, budget, dim=dim, sorted=False).values, budget", "terms, count = torch.topk(terms, max(1, budget - 1), dim=dim, sorted=False).values, budget", "one touched sample too few"),
     ("support.py", "place = torch.where(known[place] == self.samples, place, len(known))", "place = torch.full_like(place, len(known))", "an owner split in two"),

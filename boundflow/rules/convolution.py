@@ -23,7 +23,6 @@ from .bilinear import Product, Rule, apart, contraction, first_samples
 from .linear import sum_
 from .structural import selected, view
 
-
 # switching oneDNN off says, every time, that this machine has no Intel GPU
 warnings.filterwarnings("ignore", message="TF32 acceleration on top of oneDNN")
 
