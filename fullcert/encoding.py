@@ -92,9 +92,11 @@ class Target:
 
     def encoded(self, column: np.ndarray) -> np.ndarray:
         if self.regression:
+            if not is_number(column) or np.isnan(column).any():
+                raise Mistake(f"the target column {self.name!r} must hold a number in every row")
             return (column - self.center) / self.scale
         words = as_words(column)
-        unknown = sorted(set(words) - set(self.classes))
+        unknown = sorted(set(map(str, words)) - set(self.classes))
         if unknown:
             raise Mistake(
                 f"the column {self.name!r} holds {listed(unknown)}, and the classes are {listed(self.classes)}"
@@ -143,7 +145,7 @@ class Encoding:
         parts = []
         for column in self.columns:
             values = table.column(column.name)
-            if isinstance(column, Number) and not is_number(values):
+            if values.ndim > 1 or (isinstance(column, Number) and not is_number(values)):
                 raise Mistake(f"the column {column.name!r} of {table.path} must hold numbers, as it did in training")
             parts.append(column.encoded(values))  # type: ignore[union-attr]
         return np.concatenate(parts, axis=1)
@@ -217,6 +219,8 @@ def make(
     for name in names:
         values = table.columns[name]
         if not is_number(values) or name in categorical:
+            if name in fixed:
+                raise Mistake(f"--scale {name} is for numbers, and that column holds categories")
             columns.append(_words(name, values, moves, trusted))
         elif name in fixed:
             columns.append(Number(name, *fixed[name], FIXED))
@@ -236,16 +240,16 @@ def _target(table: Table, name: str, regression: bool) -> Target:
         if not is_number(values):
             raise Mistake(f"--regression needs numbers in the target column {name!r}")
         return Target(name, center=float(values.mean()), scale=float(values.std()) or 1.0)
-    classes = sorted(set(words), key=lambda word: (len(word), word)) if is_number(values) else sorted(set(words))
+    classes = sorted(set(words))
     if len(classes) < 2:
         raise Mistake(f"the target column {name!r} holds one class only, {classes[0]!r}")
     if len(classes) > MOST_CATEGORIES // 10:
         raise Mistake(f"the target column {name!r} holds {len(classes)} different values: is this --regression?")
-    return Target(name, tuple(sorted(classes)))
+    return Target(name, tuple(sorted(map(str, classes))))
 
 
 def _words(name: str, values: np.ndarray, moves: Moves, trusted: bool) -> Words:
-    found = tuple(sorted(set(as_words(values)) - {""}))
+    found = tuple(sorted(set(map(str, as_words(values))) - {""}))
     if len(found) > MOST_CATEGORIES:
         raise Mistake(f"the column {name!r} holds {len(found)} categories: leave it out with --ignore {name}")
     if trusted:
