@@ -101,7 +101,8 @@ class Target:
             raise Mistake(
                 f"the column {self.name!r} holds {listed(unknown)}, and the classes are {listed(self.classes)}"
             )
-        return np.searchsorted(np.array(self.classes), words)
+        places = {name: place for place, name in enumerate(self.classes)}
+        return np.array([places[str(word)] for word in words], dtype=np.int64)
 
 
 @dataclass(frozen=True)
@@ -243,7 +244,7 @@ def _target(table: Table, name: str, regression: bool) -> Target:
     classes = sorted(set(words))
     if len(classes) < 2:
         raise Mistake(f"the target column {name!r} holds one class only, {classes[0]!r}")
-    if len(classes) > MOST_CATEGORIES // 10:
+    if len(classes) > MOST_CATEGORIES // 10 or (len(classes) > 20 and 2 * len(classes) > len(values)):
         raise Mistake(f"the target column {name!r} holds {len(classes)} different values: is this --regression?")
     return Target(name, tuple(sorted(map(str, classes))))
 

@@ -13,7 +13,10 @@ checkpoint.safetensors    the last step of a run that was interrupted
 
 import json
 import os
+import shutil
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +34,20 @@ def make_folder(path: Path) -> None:
     except OSError as error:
         raise Mistake(f"cannot make the folder {path}: {error.strerror}") from None
     check_writable(path / METRICS)
+
+
+@contextmanager
+def begun(path: Path | None) -> Iterator[Path | None]:
+    """The folder of a run, if there is to be one; a mistake found before the first step leaves no new folder."""
+    new = path is not None and not path.exists()
+    if path is not None:
+        make_folder(path)
+    try:
+        yield path
+    except Mistake:
+        if path is not None and new and not (path / STEPS).exists():
+            shutil.rmtree(path)
+        raise
 
 
 def check_writable(path: Path) -> None:

@@ -15,7 +15,7 @@ from fullcert import datasets, encoding, tables
 from fullcert.datasets import Dataset, Split
 from fullcert.encoding import Encoding, Moves, Number
 from fullcert.mistakes import Mistake
-from fullcert.options import Options
+from fullcert.options import Options, flag_of
 from fullcert.tables import Table
 from fullcert.threats import parse_ranges, parse_tolerances
 
@@ -24,11 +24,12 @@ TEST, VALIDATION = 5, 10  # one in so many
 
 @dataclass(frozen=True)
 class Task:
-    """Data as arrays, how a table became them, and trusted samples to start from."""
+    """Data as arrays, how a table became them, trusted samples to start from, and every range of missing values."""
 
     data: Dataset
     encoding: Encoding | None = None
     trusted: Split | None = None
+    missing: tuple[str, ...] = ()
 
     @property
     def regression(self) -> bool:
@@ -42,7 +43,7 @@ class Task:
     def planar(self) -> bool:
         """Whether the inputs are points of a plane, which can be drawn."""
         numbers = self.encoding is None or all(isinstance(column, Number) for column in self.encoding.columns)
-        return numbers and not self.regression and self.data.train.inputs.shape[1:] == (2,)
+        return numbers and 2 <= self.data.classes <= 10 and self.data.train.inputs.shape[1:] == (2,)
 
 
 def load(options: Options) -> Task:
@@ -56,9 +57,9 @@ def load(options: Options) -> Task:
             Table(_typed(columns), Path("adult")) for columns in datasets.adult_columns(Path(options.data_dir))
         )
         return from_tables(options, train, test, "income")
-    for name in ("trusted", "test_data", "target", "regression"):
+    for name in ("trusted", "test_data", "target", "regression", "ignore", "categorical", "scale"):
         if getattr(options, name):
-            raise Mistake(f"--{name.replace('_', '-')} goes with --data, a table of your own")
+            raise Mistake(f"{flag_of(name)} goes with --data, a table of your own")
     return Task(datasets.load(options.dataset, Path(options.data_dir), options.seed))
 
 
@@ -98,7 +99,29 @@ def from_tables(options: Options, train: Table, test: Table | None, target: str)
     classes = made.target.classes
     pixels = (0.0, 1.0) if whole.inputs.ndim > 2 else None
     data = Dataset(**splits, classes=len(classes), features=made.features, class_names=classes or None, valid=pixels)
-    return Task(data, made, None if trusted is None else _split(trusted, made, options))
+    ranges = _ranges(options, Table({name: c[parts["train"]] for name, c in train.columns.items()}, train.path))
+    return Task(data, made, None if trusted is None else _trusted(trusted, made, options), ranges)
+
+
+def _ranges(options: Options, train: Table) -> tuple[str, ...]:
+    """--missing with a range for each column: the observed one of the training rows where none was given."""
+    told = []
+    for name, pair in parse_ranges(options.missing, "--missing").items():
+        known = train.column(name)
+        known = known[~np.isnan(known)] if tables.is_number(known) else known[:0]
+        if pair is None and tables.is_number(train.column(name)):
+            if not len(known):
+                raise Mistake(f"the column {name!r} holds no value at all: say --missing {name}=LOW:HIGH")
+            pair = float(known.min()), float(known.max())
+        told.append(name if pair is None else f"{name}={pair[0]!r}:{pair[1]!r}")
+    return tuple(told)
+
+
+def _trusted(table: Table, made: Encoding, options: Options) -> Split:
+    found = _split(table, made, options)
+    if np.isnan(found.inputs).any():
+        raise Mistake(f"{table.path} has missing values, and plain training on trusted data cannot take them")
+    return found
 
 
 def _split(table: Table, made: Encoding, options: Options) -> Split:
@@ -111,6 +134,8 @@ def _split(table: Table, made: Encoding, options: Options) -> Split:
                 f"the column {column.name!r} of {table.path} has {holes} missing values: say what they can be with "
                 f"--missing {column.name}=LOW:HIGH, or leave the column out with --ignore {column.name}"
             )
+    if inputs.ndim > 2 and not ((inputs >= 0) & (inputs <= 1)).all():
+        raise Mistake(f"the images in {table.path} must hold numbers from 0 to 1, or bytes")
     return Split(inputs, labels)
 
 

@@ -159,6 +159,11 @@ def _tolerance(subject: Subject, encoding: Encoding, amounts: Amounts) -> Threat
             raise Mistake(f"--tolerance {name}: that column holds categories; use --any-category {name}")
         largest = float(np.nanmax(np.abs(subject.inputs[:, place]), initial=0.0)) + abs(column.center) / column.scale
         if name in amounts.relative:  # not centered, so a share of the scaled value is the same share
+            if column.center:
+                raise Mistake(
+                    f"--tolerance {name} in per cent needs a column that is not centered, as --scale {name}=0:SCALE "
+                    "in training makes it: give an amount in its units instead"
+                )
             scaled[place] = f"{100 * amounts.relative[name] * (1 + 16 * subject.unit) + 1600 * subject.unit:.17g}%"
         else:
             move = amounts.absolute[name] / column.scale
@@ -194,12 +199,16 @@ def parse_ranges(ranges: Sequence[str], flag: str) -> dict[str, tuple[float, flo
     """``age=17:90``; a name alone has no numbers."""
     found: dict[str, tuple[float, float] | None] = {}
     for text in ranges:
-        name, equals, pair = text.rpartition("=")
+        name, equals, pair = text.rpartition("=") if "=" in text else (text, "", "")
+        if name in found:
+            raise Mistake(f"{flag} {name} was given twice")
         if not equals:
-            found[text] = None
+            found[name] = None
             continue
         try:
             first, second = (float(part) for part in pair.split(":"))
+            if not np.isfinite((first, second)).all():
+                raise ValueError
         except ValueError:
             raise Mistake(f"{flag} must be COLUMN=NUMBER:NUMBER, such as age=17:90, not {text!r}") from None
         found[name] = first, second

@@ -40,7 +40,8 @@ class Recipe:
         self.optimizer_options = {name: getattr(options, name) for name in taken}
         self.task = tasks.load(options)
         self.data, classes = self.task.data, self.task.data.classes
-        self.options = options = replace(options, loss=losses.chosen(options.loss, classes))
+        missing = self.task.missing or options.missing
+        self.options = options = replace(options, loss=losses.chosen(options.loss, classes), missing=missing)
         outputs = losses.outputs(options.loss, classes)
         unit = torch.finfo(self.dtype).eps
         train = self.data.train.inputs

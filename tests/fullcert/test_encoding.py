@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fullcert.encoding import DECLARED, FIXED, SAME, Encoding, Image, Moves, Number, Words, as_words, make
+from fullcert.encoding import DECLARED, FIXED, SAME, Encoding, Image, Moves, Number, Target, Words, as_words, make
 from fullcert.mistakes import Mistake
 from fullcert.tables import Table
 
@@ -128,6 +128,8 @@ def test_rows_that_do_not_fit() -> None:
         made.target.encoded(np.array(["maybe", "yes"]))
     with pytest.raises(Mistake, match="no column 'pay' among the inputs"):
         made.places("pay")
+    unsorted = Target("y", ("malignant", "benign"))
+    assert unsorted.encoded(np.array(["benign", "malignant"])).tolist() == [1, 0]
     number = encoded(table(x=[1, 2], y=[1, 2]), regression=True).target
     for words in (np.array(["one"]), np.array([1.0, math.nan])):
         with pytest.raises(Mistake, match="the target column 'y'"):

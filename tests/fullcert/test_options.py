@@ -149,7 +149,9 @@ def again(options: Options, folder: Path) -> Options:
     [
         Options(),
         Options(dataset="mnist-1-7", steps=3, lr=1e-300, lr_decay=1e22, at_most=5, clip_gradients=0.5),
-        Options(data='a "b"\\c\nd.csv', target="\U0001f600 \x7f\t", tolerance=("a=1", "é=2%"), test_tolerance=("none",)),
+        Options(
+            data='a "b"\\c\nd.csv', target="\U0001f600 \x7f\t", tolerance=("a=1", "é=2%"), test_tolerance=("none",)
+        ),
         Options(regression=True, data="x", target="y", missing=("age",), trusted="clean.csv", epsilon=0.25),
         resolve({"dataset": "iris"}, {}),
     ],
