@@ -49,7 +49,7 @@ def answers(run: Path, data: Path, epsilon: float | None, tolerance: Sequence[st
 def encoding_of(path: Path) -> Encoding:
     try:
         return Encoding.from_data(runs.read_json(path))
-    except (KeyError, TypeError, ValueError):
+    except (KeyError, TypeError, ValueError, AttributeError):
         raise Mistake(f"{path} is damaged: it does not say how columns become inputs") from None
 
 
@@ -61,10 +61,13 @@ def load(path: Path, options: Options, shape: tuple[int, ...], encoding: Encodin
         model = models.build(options, shape, outputs(options.loss, classes))
     try:
         certificate = bf.load(path, model)
-    except (bf.BoundFlowError, ValueError) as error:
-        raise Mistake(str(error)) from None
-    if tuple(certificate.record["input_shape"]) != tuple(shape):
-        raise Mistake(f"{path} is about inputs of shape {tuple(certificate.record['input_shape'])}, not {tuple(shape)}")
+        known = tuple(certificate.record["input_shape"])
+    except bf.BoundFlowError as error:
+        raise Mistake(" ".join(str(error).split())) from None
+    except (ValueError, KeyError, TypeError, AttributeError, IndexError, RuntimeError) as error:
+        raise Mistake(f"the certificate {path} is damaged: {' '.join(str(error).split())}") from None
+    if known != tuple(shape):
+        raise Mistake(f"{path} is about inputs of shape {known}, not {tuple(shape)}")
     return certificate
 
 

@@ -161,12 +161,31 @@ class Encoding:
         for entry in data["columns"]:
             options = _tupled(entry)
             columns.append(KINDS[options.pop("kind")](**options))
-        return cls(tuple(columns), Target(**_tupled(data["target"])))
+        made = cls(tuple(columns), Target(**_tupled(data["target"])))
+        if not made.columns or not all(map(_whole, (*made.columns, made.target))):
+            raise ValueError("an encoding must say for every column how it is encoded")
+        return made
 
 
 def _tupled(entry: dict[str, Any]) -> dict[str, Any]:
     """What was written as a list is a tuple again."""
     return {key: tuple(value) if isinstance(value, list) else value for key, value in entry.items()}
+
+
+def _whole(column: Column | Target) -> bool:
+    """Whether what was read of a column is of the kind that is written."""
+    names = getattr(column, "values", getattr(column, "classes", ()))
+    numbers = [getattr(column, name) for name in ("center", "scale") if hasattr(column, name)]
+    shape = getattr(column, "shape", ())
+    return (
+        isinstance(column.name, str)
+        and isinstance(names, tuple)
+        and all(isinstance(name, str) for name in names)
+        and all(isinstance(number, int | float) and math.isfinite(number) for number in numbers)
+        and isinstance(shape, tuple)
+        and all(isinstance(size, int) for size in shape)
+        and isinstance(getattr(column, "source", ""), str)
+    )
 
 
 def as_words(column: np.ndarray) -> np.ndarray:

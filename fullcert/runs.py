@@ -52,10 +52,13 @@ def begun(path: Path | None) -> Iterator[Path | None]:
 
 def check_writable(path: Path) -> None:
     """Refuse a file that could not be written."""
-    if not path.parent.is_dir():
-        raise Mistake(f"cannot write {path}: there is no folder {path.parent}")
-    if path.is_dir() or not os.access(path.parent, os.W_OK | os.X_OK):
-        raise Mistake(f"cannot write {path}")
+    try:
+        if not path.parent.is_dir():
+            raise Mistake(f"cannot write {path}: there is no folder {path.parent}")
+        if path.is_dir() or not os.access(path.parent, os.W_OK | os.X_OK):
+            raise Mistake(f"cannot write {path}")
+    except OSError as error:  # a name that is too long, a folder that is closed
+        raise Mistake(f"cannot write {path}: {error.strerror}") from None
 
 
 def write(path: Path, content: bytes) -> None:
