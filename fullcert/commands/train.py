@@ -46,7 +46,7 @@ def train(
     if resume:
         check_unchanged(options, resolved({}, earlier(out)), out)
     if out and resume and (out / runs.METRICS).exists():  # nothing is left to do
-        return told(runs.read_json(out / runs.METRICS), out, json, quiet)
+        return told(finished(out), out, json, quiet)
     with working("loading", hidden=quiet):
         recipe = Recipe(options)  # all mistakes are found here, before anything is written
     board = board_of(tensorboard, recipe)
@@ -77,6 +77,16 @@ def told(metrics: dict[str, Any], out: Path | None, json: str | None, quiet: boo
     results.give(json, metrics)
     if not quiet:
         show(metrics, out, Console(stderr=json == "-"))
+
+
+def finished(out: Path) -> dict[str, Any]:
+    """The result of a run that has nothing left to do."""
+    from fullcert.mistakes import Mistake
+
+    metrics = runs.read_json(out / runs.METRICS)
+    if not metrics.keys() >= {"dataset", "domain", "threat", "test_epsilon", "steps", "seconds"}:
+        raise Mistake(f"{out / runs.METRICS} is damaged: it does not hold what a run writes there")
+    return metrics
 
 
 def earlier(out: Path | None) -> dict[str, Any]:
