@@ -52,7 +52,10 @@ def begun(path: Path | None) -> Iterator[Path | None]:
 
 def check_writable(path: Path) -> None:
     """Refuse a file that could not be written."""
+    path = Path(os.path.realpath(path))
     try:
+        if is_device(path):
+            return
         if not path.parent.is_dir():
             raise Mistake(f"cannot write {path}: there is no folder {path.parent}")
         if path.is_dir() or not os.access(path.parent, os.W_OK | os.X_OK):
@@ -61,9 +64,18 @@ def check_writable(path: Path) -> None:
         raise Mistake(f"cannot write {path}: {error.strerror}") from None
 
 
+def is_device(path: Path) -> bool:
+    """Whether this is something to write into and not to replace, such as /dev/stdout or a pipe."""
+    return path.exists() and not path.is_file() and not path.is_dir()
+
+
 def write(path: Path, content: bytes) -> None:
     """Put the whole content at `path` in one step."""
+    path = Path(os.path.realpath(path))  # what a link points to is replaced, not the link
     try:
+        if is_device(path):
+            path.write_bytes(content)
+            return
         handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     except OSError as error:
         raise Mistake(f"cannot write {path}: {error.strerror}") from None
