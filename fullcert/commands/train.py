@@ -49,7 +49,6 @@ def train(
         return told(finished(out), out, json, quiet)
     with working("loading", hidden=quiet):
         recipe = Recipe(options)  # all mistakes are found here, before anything is written
-    board = board_of(tensorboard, recipe)
     validation = recipe.tensors(recipe.data.validation)
     with runs.begun(out) as folder:
         if folder:
@@ -57,7 +56,7 @@ def train(
         log = StepLog(folder / runs.STEPS if folder else None, validation, recipe.threats.test, resume)
         with log, following(log, hidden=quiet) as bar:
             checkpoint = folder / runs.CHECKPOINT if folder else None
-            certificate = recipe.certify([log, *board, bar], checkpoint, resume)
+            certificate = recipe.certify([log, *board_of(tensorboard, recipe), bar], checkpoint, resume)
     with working("testing", hidden=quiet) as progress:
         test = on_test(recipe, certificate)
         metrics = measure(recipe, certificate, test)
