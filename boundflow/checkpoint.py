@@ -7,9 +7,11 @@ file of any other run is refused. Batches and masks follow from the seed and the
 made anew and stepped as often as before. So a resumed run gives the same certificate as one that was never stopped, bit
 for bit.
 
-The state is held after each step and written from time to time, at the end, and when an exception ends the run: always
-that of the last finished step, whatever the next one has changed by then. Holding is cheap: the inner tensors of a set
-are never written to, so only plain tensors are copied; and after a reduction the generators are a diagonal.
+The state is held after each step, once every callback has seen it: a step that was cut short in a callback is made and
+told again, so that no log misses one. It is written from time to time, at the end, and when an exception ends the run:
+always the state of the last finished step, whatever the next one has changed by then. Holding is cheap: the inner
+tensors of a set are never written to, so only plain tensors are copied; and after a reduction the generators are a
+diagonal.
 """
 
 from __future__ import annotations

@@ -161,9 +161,9 @@ def certify(
                 except VoidBounds:
                     void_at_step = number
                     bar.void(number)
-            saved.hold(Made(number, void_at_step, time.perf_counter() - started))
             if value is not None and callbacks:
                 _report(number, len(batches), value, certified, nominal, recipe, callbacks)
+            saved.hold(Made(number, void_at_step, time.perf_counter() - started))  # once everyone has been told of it
     record = recipe if void_at_step is None else {**recipe, "void_at_step": void_at_step}
     seconds = time.perf_counter() - started
     return Certificate(certified.eval() if void_at_step is None else None, nominal.eval(), record, seconds)

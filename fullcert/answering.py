@@ -1,5 +1,6 @@
 """What the certificate of a run says of new rows: the label of each, whether it is certified, bounds and margin."""
 
+import json
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -8,12 +9,15 @@ from typing import Any
 import numpy as np
 import torch
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table as Shown
 
 import boundflow as bf
+from boundflow import files
+from boundflow.certificate import KEY
 from boundflow.threats import Threat
 from fullcert import models, runs, tables, tasks, threats
-from fullcert.encoding import Encoding, Image, Number, Target
+from fullcert.encoding import Encoding, Image, Number, Target, as_words
 from fullcert.evaluation import CHUNK
 from fullcert.losses import outputs
 from fullcert.mistakes import Mistake
@@ -31,8 +35,7 @@ def answers(run: Path, data: Path, epsilon: float | None, tolerance: Sequence[st
     if (run / runs.COLUMNS).exists():
         encoding = encoding_of(run / runs.COLUMNS)
     else:
-        classes = tuple(runs.read_json(runs.existing(run, runs.EVALUATION)).get("classes", ()))
-        encoding = as_it_is(table, certificate_shape(certificate_file), options, classes)
+        encoding = as_it_is(table, certificate_shape(certificate_file), classes_of(run), options)
     inputs = encoding.inputs(table)
     tasks.check_holes(table, encoding, options)
     certificate = load(certificate_file, options, inputs.shape[1:], encoding)
@@ -48,7 +51,7 @@ def answers(run: Path, data: Path, epsilon: float | None, tolerance: Sequence[st
 def encoding_of(path: Path) -> Encoding:
     try:
         return Encoding.from_data(runs.read_json(path))
-    except (KeyError, TypeError, ValueError):
+    except (KeyError, TypeError, ValueError, AttributeError):
         raise Mistake(f"{path} is damaged: it does not say how columns become inputs") from None
 
 
@@ -60,36 +63,54 @@ def load(path: Path, options: Options, shape: tuple[int, ...], encoding: Encodin
         model = models.build(options, shape, outputs(options.loss, classes))
     try:
         certificate = bf.load(path, model)
-    except (bf.BoundFlowError, ValueError) as error:
-        raise Mistake(str(error)) from None
-    if tuple(certificate.record["input_shape"]) != tuple(shape):
-        raise Mistake(f"{path} is about inputs of shape {tuple(certificate.record['input_shape'])}, not {tuple(shape)}")
+        known = tuple(certificate.record["input_shape"])
+    except bf.BoundFlowError as error:
+        raise Mistake(" ".join(str(error).split())) from None
+    except (ValueError, KeyError, TypeError, AttributeError, IndexError, RuntimeError) as error:
+        raise Mistake(f"the certificate {path} is damaged: {' '.join(str(error).split())}") from None
+    if known != tuple(shape):
+        raise Mistake(f"{path} is about inputs of shape {known}, not {tuple(shape)}")
     return certificate
 
 
 def certificate_shape(path: Path) -> tuple[int, ...]:
+    """The shape of the inputs, from the record alone: the network may be one that only the user's file makes."""
     try:
-        return tuple(bf.load(path).record["input_shape"])
+        return tuple(json.loads(files.read(path, KEY, "certificate")[1])["input_shape"])
     except bf.BoundFlowError as error:
         raise Mistake(str(error)) from None
+    except (ValueError, KeyError, TypeError):
+        raise Mistake(f"{path} is damaged: what it says of itself cannot be read") from None
 
 
-def as_it_is(table: tables.Table, shape: tuple[int, ...], options: Options, classes: tuple[str, ...]) -> Encoding:
+def classes_of(run: Path) -> tuple[str, ...]:
+    """The names of the classes of a run on a built-in dataset."""
+    path = runs.existing(run, runs.EVALUATION)
+    classes = runs.read_json(path).get("classes")
+    if not isinstance(classes, list) or len(classes) < 2 or not all(isinstance(name, str) for name in classes):
+        raise Mistake(f"{path} is damaged: it does not name the classes")
+    return tuple(classes)
+
+
+def as_it_is(table: tables.Table, shape: tuple[int, ...], classes: tuple[str, ...], options: Options) -> Encoding:
     """The inputs of a run on a built-in dataset: as many columns of numbers, in order, or one array."""
-    arrays = [name for name, column in table.columns.items() if column.ndim > 1]
+    numbers = [name for name, column in table.columns.items() if tables.is_number(column) and column.ndim == 1]
+    target = next((name for name in table.columns if name in TARGETS), "")
+    if target in numbers and len(shape) == 1 and len(numbers) <= shape[0]:
+        target = ""  # a plane has a y, too
+    if target and not set(as_words(table.columns[target]).reshape(-1)) <= set(classes):
+        classes = tuple(map(str, range(len(classes))))  # labels by number
     if len(shape) > 1:
-        fitting = [name for name in arrays if table.columns[name].shape[1:] == shape]
+        fitting = [name for name, column in table.columns.items() if column.shape[1:] == shape]
         if len(fitting) != 1:
             raise Mistake(f"{table.path} must hold one array of inputs of shape {shape}, as {options.dataset} does")
-        return Encoding((Image(fitting[0], shape),), Target("", classes))
-    numbers = [name for name, column in table.columns.items() if tables.is_number(column) and column.ndim == 1]
-    if len(numbers) not in (shape[0], shape[0] + 1) or (len(numbers) > shape[0] and numbers[-1] not in TARGETS):
+        return Encoding((Image(fitting[0], shape),), Target(target, classes))
+    numbers = [name for name in numbers if name != target]
+    if len(numbers) != shape[0]:
         raise Mistake(
             f"{table.path} must hold {shape[0]} columns of numbers, as {options.dataset} does, not {len(numbers)}"
         )
-    kept = tuple(Number(name, 0.0, 1.0, "") for name in numbers[: shape[0]])
-    target = numbers[-1] if len(numbers) > shape[0] else ""
-    return Encoding(kept, Target(target, classes))
+    return Encoding(tuple(Number(name, 0.0, 1.0, "") for name in numbers), Target(target, classes))
 
 
 TARGETS = ("y", "label", "target", "class")
@@ -128,9 +149,16 @@ def columns(found: bf.Prediction, target: Target, table: tables.Table) -> dict[s
         rows[f"lower{suffix}"], rows[f"upper{suffix}"] = _finite(lower[:, output]), _finite(upper[:, output])
     if target.name in table.columns:
         true = table.columns[target.name]
-        known = _finite(torch.as_tensor(true)) if target.regression and tables.is_number(true) else true.tolist()
-        rows["true"] = known if target.regression else [target.classes[c] for c in target.encoded(true)]
+        rows["true"] = (
+            _numbers(true, target) if target.regression else [target.classes[c] for c in target.encoded(true)]
+        )
     return rows
+
+
+def _numbers(true: np.ndarray, target: Target) -> list[float | None]:
+    if not tables.is_number(true):
+        raise Mistake(f"the target column {target.name!r} must hold numbers, as it did in training")
+    return [None if np.isnan(value) else value for value in true.tolist()]
 
 
 def _finite(values: torch.Tensor) -> list[float | None]:
@@ -156,13 +184,13 @@ def show(rows: dict[str, list[Any]], told: dict[str, Any], out: Path | None, con
     if out is None:
         table = Shown(*rows)
         for values in by_row(rows)[:SHOWN]:
-            table.add_row(*(_word(name, value) for name, value in values.items()))
+            table.add_row(*(escape(_word(name, value)) for name, value in values.items()))
         console.print(table)
         if len(rows["row"]) > SHOWN:
             console.print(f"... and {len(rows['row']) - SHOWN} more rows: use --out FILE for all of them")
     console.print(f"{told['certified']} of {told['samples']} rows are certified")
     if out is not None:
-        console.print(f"answers: {out}", soft_wrap=True, highlight=False)
+        console.print(f"answers: {out}", soft_wrap=True, highlight=False, markup=False)
 
 
 def _word(name: str, value: Any) -> str:

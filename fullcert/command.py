@@ -1,9 +1,11 @@
 """The command `fullcert`: what it prints when something is missing or wrong. The commands are in `commands`."""
 
 import errno
+import os
 import sys
 
-DISK = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM, errno.EFBIG})
+DISK = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EFBIG})  # what a write can fail with
+PATHS = frozenset({errno.EACCES, errno.EPERM, errno.ENAMETOOLONG, errno.ELOOP})  # what any use of a path can
 INTERRUPTED = 130
 EXTRA = frozenset({"typer", "rich", "matplotlib", "safetensors", "jinja2"})
 
@@ -21,11 +23,15 @@ def main() -> None:
     except KeyboardInterrupt:
         print("fullcert: interrupted; with --out, fullcert train --resume goes on from the last step", file=sys.stderr)
         sys.exit(INTERRUPTED)
+    except BrokenPipeError:  # whoever reads the output has enough of it
+        silence()
+        sys.exit(1)
     except OSError as error:
-        if error.errno not in DISK:
+        if error.errno not in DISK | PATHS:
             raise
+        silence()
         where = f" {error.filename}" if error.filename else ""
-        sentence = f"cannot write{where}: {error.strerror}"
+        sentence = f"cannot {'write' if error.errno in DISK else 'use'}{where}: {error.strerror}"
     except ModuleNotFoundError as missing:
         package = (missing.name or "").partition(".")[0]
         if package not in EXTRA:
@@ -33,3 +39,11 @@ def main() -> None:
         sentence = f"the command needs {package}, which is not here: pip install 'boundflow[command]'"
     print(f"fullcert: {sentence}", file=sys.stderr)
     sys.exit(2)
+
+
+def silence() -> None:
+    """What could not be written to standard output is not tried again at exit."""
+    try:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except (OSError, ValueError):  # there is no file behind it
+        pass

@@ -94,8 +94,8 @@ class Target:
 
     def encoded(self, column: np.ndarray) -> np.ndarray:
         if self.regression:
-            if not is_number(column):
-                raise Mistake(f"the column {self.name!r} must hold numbers, as it did in training")
+            if not is_number(column) or np.isnan(column).any():
+                raise Mistake(f"the target column {self.name!r} must hold a number in every row")
             return (column - self.center) / self.scale
         words = known_words(column, self.classes)
         unknown = sorted(set(words.tolist()) - set(self.classes))
@@ -148,7 +148,7 @@ class Encoding:
         parts = []
         for column in self.columns:
             values = table.column(column.name)
-            if isinstance(column, Number) and not is_number(values):
+            if values.ndim > 1 or (isinstance(column, Number) and not is_number(values)):
                 raise Mistake(f"the column {column.name!r} of {table.path} must hold numbers, as it did in training")
             parts.append(column.encoded(values))  # type: ignore[union-attr]
         return np.concatenate(parts, axis=1)
@@ -163,12 +163,31 @@ class Encoding:
         for entry in data["columns"]:
             options = _tupled(entry)
             columns.append(KINDS[options.pop("kind")](**options))
-        return cls(tuple(columns), Target(**_tupled(data["target"])))
+        made = cls(tuple(columns), Target(**_tupled(data["target"])))
+        if not made.columns or not all(map(_whole, (*made.columns, made.target))):
+            raise ValueError("an encoding must say for every column how it is encoded")
+        return made
 
 
 def _tupled(entry: dict[str, Any]) -> dict[str, Any]:
     """What was written as a list is a tuple again."""
     return {key: tuple(value) if isinstance(value, list) else value for key, value in entry.items()}
+
+
+def _whole(column: Column | Target) -> bool:
+    """Whether what was read of a column is of the kind that is written."""
+    names = getattr(column, "values", getattr(column, "classes", ()))
+    numbers = [getattr(column, name) for name in ("center", "scale") if hasattr(column, name)]
+    shape = getattr(column, "shape", ())
+    return (
+        isinstance(column.name, str)
+        and isinstance(names, tuple)
+        and all(isinstance(name, str) for name in names)
+        and all(isinstance(number, int | float) and math.isfinite(number) for number in numbers)
+        and isinstance(shape, tuple)
+        and all(isinstance(size, int) for size in shape)
+        and isinstance(getattr(column, "source", ""), str)
+    )
 
 
 def as_words(column: np.ndarray) -> np.ndarray:
@@ -253,6 +272,8 @@ def make(
     for name in names:
         values = table.columns[name]
         if not is_number(values) or name in categorical:
+            if name in fixed:
+                raise Mistake(f"--scale {name} is for numbers, and that column holds categories")
             columns.append(_words(name, values, moves, trusted))
         elif name in fixed:
             columns.append(Number(name, *fixed[name], FIXED))
@@ -277,7 +298,7 @@ def _target(table: Table, name: str, regression: bool, moves: Moves, trusted: bo
     classes, samples = np.unique(words, return_counts=True)
     if len(classes) < 2:
         raise Mistake(f"the target column {name!r} holds one class only, {classes[0]!r}")
-    if len(classes) > MOST_CATEGORIES // 10:
+    if len(classes) > MOST_CATEGORIES // 10 or (len(classes) > 20 and 2 * len(classes) > len(values)):
         raise Mistake(f"the target column {name!r} holds {len(classes)} different values: is this --regression?")
     lasting = not moves.anything and samples.min() > moves.flips  # no class can vanish
     source = FIXED if trusted else SAME if lasting else DECLARED
@@ -285,7 +306,7 @@ def _target(table: Table, name: str, regression: bool, moves: Moves, trusted: bo
 
 
 def _words(name: str, values: np.ndarray, moves: Moves, trusted: bool) -> Words:
-    found = tuple(sorted(set(as_words(values)) - {""}))
+    found = tuple(sorted(set(map(str, as_words(values))) - {""}))
     if len(found) > MOST_CATEGORIES:
         raise Mistake(f"the column {name!r} holds {len(found)} categories: leave it out with --ignore {name}")
     if trusted:

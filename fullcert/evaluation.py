@@ -4,6 +4,7 @@ shows of it."""
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -168,6 +169,8 @@ def _radii(recipe: Recipe, certificate: bf.Certificate) -> list[dict[str, float]
     curve = []
     for epsilon in radii_of(recipe):
         threat = _moved(recipe, epsilon)
+        if threat is None:
+            return []
         found = Answers(recipe, certificate, x, y, threat).accuracies()
         curve.append({"epsilon": epsilon, **{name: value for name, value in found.items() if "nominal" not in name}})
     return curve
@@ -178,8 +181,8 @@ def radii_of(recipe: Recipe) -> list[float]:
     return [0.0, *(float(f"{base * factor:.3g}") for factor in RADII)]
 
 
-def _moved(recipe: Recipe, epsilon: float) -> Threat:
-    """Every number of a test input moved by epsilon, categories not."""
+def _moved(recipe: Recipe, epsilon: float) -> Threat | None:
+    """Every number of a test input moved by epsilon, categories not; None where there are no numbers."""
     encoding = recipe.task.encoding
     moved = Linf(epsilon, clip=recipe.data.valid)
     if encoding is None or isinstance(encoding.columns[0], Image):
@@ -187,7 +190,7 @@ def _moved(recipe: Recipe, epsilon: float) -> Threat:
     numbers = [
         place for column in encoding.columns if isinstance(column, Number) for place in encoding.places(column.name)
     ]
-    return moved.on(features=numbers)
+    return moved.on(features=numbers) if numbers else None
 
 
 def layers(certificate: bf.Certificate) -> list[dict[str, Any]]:
@@ -216,13 +219,15 @@ def layers(certificate: bf.Certificate) -> list[dict[str, Any]]:
 def plane(recipe: Recipe, certificate: bf.Certificate) -> dict[str, Any]:
     """Which class is certified at every point of a grid, for some radii."""
     train = recipe.data.train
-    x = torch.as_tensor(train.inputs, dtype=recipe.dtype, device=recipe.device)
+    known = ~np.isnan(train.inputs).any(1)  # a sample of which a value is missing has no place in the plane
+    inputs, labels = train.inputs[known], train.labels[known]
+    x = torch.as_tensor(inputs, dtype=recipe.dtype, device=recipe.device)
     ends, grid = grid_around(x, POINTS)
     epsilons = radii_of(recipe)
     with torch.no_grad():
         plain = "".join(map(str, _classes(certificate.nominal(grid)).tolist()))
     drawn = slice(0, DRAWN)
-    points = zip(*train.inputs[drawn].T.tolist(), train.labels[drawn].tolist(), strict=True)
+    points = zip(*inputs[drawn].T.tolist(), labels[drawn].tolist(), strict=True)
     return {
         "features": list(recipe.data.features or ("first feature", "second feature")),
         "across": ends[0],

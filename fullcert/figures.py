@@ -8,6 +8,7 @@ import io
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import torch
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -30,7 +31,8 @@ MARKERS = ("o", "^")
 def barriers(recipe: Recipe, certificate: bf.Certificate, points: int = 90) -> bytes:
     """A PNG of the certified regions of both classes, the undecided band and the training samples."""
     train = recipe.data.train
-    across, down, grid = plane(torch.as_tensor(train.inputs, dtype=recipe.dtype, device=recipe.device), points)
+    known = ~np.isnan(train.inputs).any(1)  # a sample of which a value is missing has no place in the plane
+    across, down, grid = plane(torch.as_tensor(train.inputs[known], dtype=recipe.dtype, device=recipe.device), points)
     preference = preferring(certificate)
     bounds = preference.predict(grid, recipe.options.test_epsilon)
     with torch.no_grad():
@@ -44,7 +46,7 @@ def barriers(recipe: Recipe, certificate: bf.Certificate, points: int = 90) -> b
         if lead.max() > 0:
             axes.contourf(across, down, lead, levels=[0, torch.inf], colors=[PALE[label]])
         zero_line(axes, across, down, lead, colors=DEEP[label])
-        chosen = train.inputs[train.labels == label]
+        chosen = train.inputs[known & (train.labels == label)]
         style: dict[str, Any] = {"c": DEEP[label], "marker": MARKERS[label]}
         axes.scatter(chosen[:, 0], chosen[:, 1], s=11, linewidths=0, alpha=0.75, zorder=3, **style)
     zero_line(axes, across, down, boundary, colors="#333333", linestyles="dashed")

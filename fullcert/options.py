@@ -120,7 +120,8 @@ class Options:
         value = getattr(self, name)
         if not least <= value < limit:
             below = "" if limit == inf else f" and below {limit:g}"
-            raise Mistake(f"{flag_of(name)} must be a finite number of at least {least:g}{below}, not {value:g}")
+            told = f"{value:g}" if isinstance(value, float) else str(value)
+            raise Mistake(f"{flag_of(name)} must be a finite number of at least {least:g}{below}, not {told}")
 
     @property
     def title(self) -> str:
@@ -156,6 +157,7 @@ def flag_of(name: str) -> str:
 # --- presets ----------------------------------------------------------------------------------------------------------
 
 TABLE = {"hidden": "none", "init_scale": 0.0, "lr": 1.0, "momentum": 0.0, "epochs": 5, "batch_size": 0, "order": 2}
+REGRESSION = {"lr": 0.2, "epochs": 10}  # squared errors have no bound on their slope: the steps of a table diverge
 IMAGES = {"hidden": "10", "init_scale": 0.25, "lr": 0.4, "momentum": 0.0, "batch_size": 250, "steps": 30, "order": 3}
 HALF_MOONS = {
     **{"hidden": "128", "activation": "relu", "init_scale": 1.0, "loss": "ce", "lr": 2.0, "lr_decay": 0.6},
@@ -172,9 +174,13 @@ PRESETS: dict[str, dict[str, Any]] = {
 def preset(chosen: Mapping[str, Any]) -> dict[str, Any]:
     """The defaults that belong to the data of a run."""
     if chosen.get("data") is not None:
-        return TABLE
-    name = chosen.get("dataset", "")
-    return next((values for beginning, values in PRESETS.items() if name.startswith(beginning)), {})
+        values = {**TABLE, **(REGRESSION if chosen.get("regression") else {})}
+    else:
+        name = chosen.get("dataset", "")
+        values = next((values for beginning, values in PRESETS.items() if name.startswith(beginning)), {})
+    # zero is a good start for a linear model, and leaves a deeper network nothing to learn from
+    deeper = chosen.get("hidden", "none") != "none" or chosen.get("model", "mlp") != "mlp"
+    return {**values, "init_scale": 1.0} if deeper and values.get("init_scale") == 0 else values
 
 
 def resolve(given: Mapping[str, Any], from_file: Mapping[str, Any]) -> Options:
@@ -201,6 +207,8 @@ def read_options(path: Path) -> dict[str, Any]:
         name = key.replace("-", "_")
         if name not in known:
             raise Mistake(f"{path} sets {key!r}, and there is no such option")
+        if name in options:
+            raise Mistake(f"{path} sets {key!r} twice")
         options[name] = _fitting(value, known[name], f"{key!r} in {path}")
     return options
 
@@ -228,5 +236,6 @@ def as_toml(options: Options) -> str:
 
 
 def _toml(value: Any) -> str:
-    """JSON's words, numbers, truths and lists are TOML's too."""
-    return json.dumps(list(value) if isinstance(value, tuple) else value, ensure_ascii=False)
+    """JSON's words, numbers, truths and lists are TOML's too, but for one character that TOML wants escaped."""
+    text = json.dumps(list(value) if isinstance(value, tuple) else value, ensure_ascii=False)
+    return text.replace("\x7f", "\\u007f")

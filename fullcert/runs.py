@@ -13,7 +13,10 @@ checkpoint.safetensors    the last step of a run that was interrupted
 
 import json
 import os
+import shutil
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -33,17 +36,46 @@ def make_folder(path: Path) -> None:
     check_writable(path / METRICS)
 
 
+@contextmanager
+def begun(path: Path | None) -> Iterator[Path | None]:
+    """The folder of a run, if there is to be one; a mistake found before the first step leaves no new folder."""
+    new = path is not None and not path.exists()
+    if path is not None:
+        make_folder(path)
+    try:
+        yield path
+    except Mistake:
+        if path is not None and new and not (path / STEPS).exists():
+            shutil.rmtree(path)
+        raise
+
+
 def check_writable(path: Path) -> None:
     """Refuse a file that could not be written."""
-    if not path.parent.is_dir():
-        raise Mistake(f"cannot write {path}: there is no folder {path.parent}")
-    if path.is_dir() or not os.access(path.parent, os.W_OK | os.X_OK):
-        raise Mistake(f"cannot write {path}")
+    path = Path(os.path.realpath(path))
+    try:
+        if is_device(path):
+            return
+        if not path.parent.is_dir():
+            raise Mistake(f"cannot write {path}: there is no folder {path.parent}")
+        if path.is_dir() or not os.access(path.parent, os.W_OK | os.X_OK):
+            raise Mistake(f"cannot write {path}")
+    except OSError as error:  # a name that is too long, a folder that is closed
+        raise Mistake(f"cannot write {path}: {error.strerror}") from None
+
+
+def is_device(path: Path) -> bool:
+    """Whether this is something to write into and not to replace, such as /dev/stdout or a pipe."""
+    return path.exists() and not path.is_file() and not path.is_dir()
 
 
 def write(path: Path, content: bytes) -> None:
     """Put the whole content at `path` in one step."""
+    path = Path(os.path.realpath(path))  # what a link points to is replaced, not the link
     try:
+        if is_device(path):
+            path.write_bytes(content)
+            return
         handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     except OSError as error:
         raise Mistake(f"cannot write {path}: {error.strerror}") from None

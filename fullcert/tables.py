@@ -8,6 +8,7 @@ import csv
 import io
 import json
 import zipfile
+import zlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -49,6 +50,9 @@ def is_number(column: np.ndarray) -> bool:
 # --- reading ----------------------------------------------------------------------------------------------------------
 
 
+UNREADABLE = (OSError, ValueError, KeyError, EOFError, NotImplementedError, csv.Error, zipfile.BadZipFile, zlib.error)
+
+
 def read(path: Path) -> Table:
     """The table in a file; its ending says how it is written."""
     reader = READERS.get(path.suffix.lower())
@@ -56,7 +60,7 @@ def read(path: Path) -> Table:
         raise Mistake(f"{path} must end with one of {', '.join(READERS)}")
     try:
         columns = reader(path)
-    except (OSError, ValueError, KeyError, EOFError, UnicodeError, csv.Error, zipfile.BadZipFile) as error:
+    except UNREADABLE as error:
         why = getattr(error, "strerror", None) or str(error) or type(error).__name__
         raise Mistake(f"{path} cannot be read: {' '.join(why.split())}") from None
     if not columns or not len(next(iter(columns.values()))):
@@ -64,18 +68,19 @@ def read(path: Path) -> Table:
     lengths = {name: len(column) for name, column in columns.items()}
     if len(set(lengths.values())) > 1:
         raise Mistake(f"{path} has columns of different lengths: {lengths}")
+    infinite = [name for name, column in columns.items() if is_number(column) and np.isinf(column).any()]
+    if infinite:
+        raise Mistake(f"{path} holds infinite values, which no network can take, in {listed(infinite)}")
     return Table(columns, path)
 
 
 def read_csv(path: Path) -> dict[str, np.ndarray]:
     """A header, then rows of as many cells; spaces around a cell do not count."""
     with path.open(newline="", encoding="utf-8-sig") as file:
-        rows = [row for row in csv.reader(file, skipinitialspace=True, strict=True) if row]
+        rows = [row for row in csv.reader(file, skipinitialspace=True, strict=True) if row and row != [""]]
     if not rows:
         raise ValueError("it is empty")
-    header = [name.strip() for name in rows[0]]
-    if "" in header or len(set(header)) < len(header):
-        raise ValueError("its first line must name every column, each name once")
+    header = named([name.strip() for name in rows[0]])
     for number, row in enumerate(rows[1:], start=2):
         if len(row) != len(header):
             raise ValueError(f"row {number} has {len(row)} cells, and the header has {len(header)}")
@@ -83,13 +88,27 @@ def read_csv(path: Path) -> dict[str, np.ndarray]:
     return {name: from_words([cell.strip() for cell in cells]) for name, cells in zip(header, columns, strict=True)}
 
 
+def named(header: list[str]) -> list[str]:
+    """The names of columns, if they tell them apart."""
+    if "" in header or len(set(header)) < len(header):
+        raise ValueError("it must name every column, each name once")
+    return header
+
+
 def from_words(cells: list[str]) -> np.ndarray:
     """Numbers where every cell that holds a value is one; words otherwise."""
     present = ["" if cell.lower() in MISSING else cell for cell in cells]
     try:
-        return np.array([float(cell) if cell else np.nan for cell in present], dtype=np.float64)
+        return np.array([numeral(cell) if cell else np.nan for cell in present], dtype=np.float64)
     except ValueError:
         return np.array(present)
+
+
+def numeral(cell: str) -> float:
+    """A number as people write it: Python would take 1_000 and the digits of every script as well."""
+    if not cell.isascii() or "_" in cell:
+        raise ValueError(f"{cell!r} is not a number")
+    return float(cell)
 
 
 def read_parquet(path: Path) -> dict[str, np.ndarray]:
@@ -98,10 +117,11 @@ def read_parquet(path: Path) -> dict[str, np.ndarray]:
     except ModuleNotFoundError:
         raise Mistake("Parquet needs pyarrow, which is not here: pip install 'boundflow[tables]'") from None
     try:
-        table = parquet.read_table(path)
+        with path.open("rb") as file:  # the file alone: what its folder is called is no column
+            table = parquet.ParquetFile(file).read()
     except ArrowException as error:
         raise ValueError(str(error).splitlines()[0]) from None
-    return {name: from_values(table.column(name).to_pylist()) for name in table.column_names}
+    return {name: from_values(table.column(name).to_pylist()) for name in named(table.column_names)}
 
 
 def from_values(values: list[Any]) -> np.ndarray:
@@ -116,21 +136,34 @@ def read_npz(path: Path) -> dict[str, np.ndarray]:
 
     Bytes are pixels and become numbers from 0 to 1, by a division that is fixed beforehand.
     """
-    with np.load(path, allow_pickle=False) as archive:
-        arrays = {name: archive[name] for name in archive.files}
+    archive = np.load(path, allow_pickle=False)
+    if not isinstance(archive, np.lib.npyio.NpzFile):
+        raise ValueError("it is a single array, and must be an archive of arrays by name")
     columns: dict[str, np.ndarray] = {}
-    for name, array in arrays.items():
-        if array.ndim == 0:
-            raise ValueError(f"{name} is a single value, not an array of samples")
-        if array.dtype == np.uint8 and array.ndim > 2:
-            columns[name] = array / 255.0
-        elif array.dtype.kind not in "fiub":
-            columns[name] = from_words([str(value) for value in array.reshape(-1)]).reshape(array.shape)
-        elif array.ndim == 2:
-            columns |= {f"{name}{number}": values for number, values in enumerate(array.T.astype(np.float64))}
-        else:
-            columns[name] = array.astype(np.float64)
+    with archive:
+        for name in archive.files:
+            made = columns_of(name, archive[name])
+            if not columns.keys().isdisjoint(made):
+                raise ValueError(f"it has two columns called {next(n for n in made if n in columns)!r}")
+            columns |= made
     return columns
+
+
+def columns_of(name: str, array: Any) -> dict[str, np.ndarray]:
+    """What an array of an archive is in a table."""
+    if not isinstance(array, np.ndarray):
+        raise ValueError(f"{name} in it is not an array")
+    if array.ndim == 0:
+        raise ValueError(f"{name} is a single value, not an array of samples")
+    if array.dtype.kind not in "fiub":
+        if array.ndim > 1 or array.dtype.kind not in "US":
+            raise ValueError(f"{name} must hold numbers, or one word a sample")
+        return {name: from_words([str(value).strip() for value in array.astype(str)])}
+    if array.ndim == 2:
+        return {f"{name}{number}": values for number, values in enumerate(array.T.astype(np.float64))}
+    if array.dtype == np.uint8 and array.ndim > 2:
+        return {name: array / 255.0}
+    return {name: array.astype(np.float64)}
 
 
 READERS: dict[str, Callable[[Path], dict[str, np.ndarray]]] = {

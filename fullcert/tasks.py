@@ -15,7 +15,7 @@ from fullcert import datasets, encoding, tables
 from fullcert.datasets import Dataset, Split
 from fullcert.encoding import Encoding, Moves, Number
 from fullcert.mistakes import Mistake
-from fullcert.options import Options
+from fullcert.options import Options, flag_of
 from fullcert.tables import Table
 from fullcert.threats import parse_ranges, parse_tolerances
 
@@ -24,7 +24,7 @@ TEST, VALIDATION = 5, 10  # one in so many
 
 @dataclass(frozen=True)
 class Task:
-    """Data as arrays, how a table became them, and trusted samples to start from."""
+    """Data as arrays, how a table became them, trusted samples to start from, and every range of missing values."""
 
     data: Dataset
     encoding: Encoding | None = None
@@ -43,7 +43,7 @@ class Task:
     def planar(self) -> bool:
         """Whether the inputs are points of a plane, which can be drawn."""
         numbers = self.encoding is None or all(isinstance(column, Number) for column in self.encoding.columns)
-        return numbers and not self.regression and self.data.train.inputs.shape[1:] == (2,)
+        return numbers and 2 <= self.data.classes <= 10 and self.data.train.inputs.shape[1:] == (2,)
 
 
 def load(options: Options) -> Task:
@@ -57,9 +57,9 @@ def load(options: Options) -> Task:
             Table(_typed(columns), Path("adult")) for columns in datasets.adult_columns(Path(options.data_dir))
         )
         return from_tables(options, train, test, "income")
-    for name in ("trusted", "test_data", "target", "regression"):
+    for name in ("trusted", "test_data", "target", "regression", "ignore", "categorical", "scale"):
         if getattr(options, name):
-            raise Mistake(f"--{name.replace('_', '-')} goes with --data, a table of your own")
+            raise Mistake(f"{flag_of(name)} goes with --data, a table of your own")
     return Task(datasets.load(options.dataset, Path(options.data_dir), options.seed))
 
 
@@ -104,7 +104,14 @@ def from_tables(options: Options, train: Table, test: Table | None, target: str)
             f"{train.path} holds arrays with values outside of [0, 1]: images are bytes, or scaled to that range"
         )
     data = Dataset(**splits, classes=len(classes), features=made.features, class_names=classes or None, valid=pixels)
-    return Task(data, made, None if trusted is None else _split(trusted, made, options), options.missing)
+    return Task(data, made, None if trusted is None else _trusted(trusted, made, options), options.missing)
+
+
+def _trusted(table: Table, made: Encoding, options: Options) -> Split:
+    found = _split(table, made, options)
+    if np.isnan(found.inputs).any():
+        raise Mistake(f"{table.path} has missing values, and plain training on trusted data cannot take them")
+    return found
 
 
 def _split(table: Table, made: Encoding, options: Options) -> Split:

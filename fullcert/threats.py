@@ -228,12 +228,16 @@ def parse_ranges(ranges: Sequence[str], flag: str) -> dict[str, tuple[float, flo
     """``age=17:90``; a name alone has no numbers."""
     found: dict[str, tuple[float, float] | None] = {}
     for text in ranges:
-        name, equals, pair = text.rpartition("=")
+        name, equals, pair = text.rpartition("=") if "=" in text else (text, "", "")
+        if name in found:
+            raise Mistake(f"{flag} {name} was given twice")
         if not equals:
-            found[text] = None
+            found[name] = None
             continue
         try:
             first, second = (float(part) for part in pair.split(":"))
+            if not np.isfinite((first, second)).all():
+                raise ValueError
         except ValueError:
             raise Mistake(f"{flag} must be COLUMN=NUMBER:NUMBER, such as age=17:90, not {text!r}") from None
         found[name] = first, second

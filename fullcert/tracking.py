@@ -16,6 +16,7 @@ import torch
 from torch import Tensor, nn
 
 import boundflow as bf
+from boundflow.threats import Threat
 from fullcert.mistakes import Mistake
 
 EVERY = 10  # steps between two measurements on the validation set
@@ -24,8 +25,8 @@ EVERY = 10  # steps between two measurements on the validation set
 class TensorBoard:
     """Writes loss, width, seconds and width by layer at every step, the accuracies at every `every`-th and the last.
 
-    ``validation`` are inputs and targets, of which every feature may have moved by ``epsilon``; for regression the mean
-    width of the outputs is written in place of accuracies.
+    ``validation`` are inputs and targets, of which every feature may have moved by ``epsilon``, or which may have been
+    changed by ``threat``; for regression the mean width of the outputs is written in place of accuracies.
     """
 
     def __init__(
@@ -35,11 +36,12 @@ class TensorBoard:
         epsilon: Any = 0.0,
         every: int = EVERY,
         clock: Callable[[], float] = time.perf_counter,
+        threat: Threat | None = None,
     ) -> None:
         if every < 1:
             raise Mistake(f"the accuracy must be measured every 1 or more steps, not every {every}")
         self.folder, self.validation, self.epsilon = Path(folder), validation, epsilon
-        self.every, self.clock = every, clock
+        self.every, self.clock, self.threat = every, clock, threat
         self._make = _writer()
         self._writer: Any = None
         try:
@@ -77,9 +79,9 @@ class TensorBoard:
 
     def _measured(self, step: bf.Step, x: Any, y: Any) -> dict[str, float]:
         if step.record.get("task") == "regression":
-            found = step.predict(x, self.epsilon)
+            found = step.predict(x, self.epsilon, threat=self.threat)
             return {"output width": float((found.upper - found.lower).mean())}
-        accuracy = step.accuracy(x, y, self.epsilon)
+        accuracy = step.accuracy(x, y, self.epsilon, threat=self.threat)
         return {"accuracy/nominal": accuracy.nominal, "accuracy/certified": accuracy.certified}
 
 

@@ -12,6 +12,7 @@ from fullcert.commands.train import train
 from fullcert.commands.validate import validate
 from fullcert.mistakes import Mistake
 
+INTERRUPTED = 130
 application = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -39,8 +40,11 @@ def fullcert(
 def run(arguments: list[str]) -> int:
     """Run one command; wrong usage is a mistake like any other."""
     try:
-        return application(arguments, prog_name="fullcert", standalone_mode=False) or 0
+        code = application(arguments, prog_name="fullcert", standalone_mode=False) or 0
     except typer.TyperException as usage:
         raise Mistake(usage.format_message()) from None
     except typer.Abort:
         raise KeyboardInterrupt from None
+    if code == INTERRUPTED:  # which is what typer makes of an interrupt
+        raise KeyboardInterrupt
+    return code

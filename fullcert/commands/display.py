@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from rich.console import Console
+from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
@@ -45,7 +46,7 @@ def working(doing: str, hidden: bool) -> Iterator[Callable[[str], None]]:
 
 def show(metrics: dict[str, Any], out: Path | None, console: Console) -> None:
     """The table of results, and where the report is."""
-    table = Table(title=f"{metrics['dataset']}, {metrics['domain']}", title_justify="left")
+    table = Table(title=escape(f"{metrics['dataset']}, {metrics['domain']}"), title_justify="left")
     table.add_column("on the test set")
     table.add_column("", justify="right")
     for key in ("nominal_accuracy", "certified_accuracy", "certified_robustness"):
@@ -55,7 +56,7 @@ def show(metrics: dict[str, Any], out: Path | None, console: Console) -> None:
         if key in metrics:
             table.add_row(key.replace("_", " "), "none" if metrics[key] is None else width(metrics[key]))
     table.add_section()
-    table.add_row("threat", shortened(metrics["threat"]))
+    table.add_row("threat", escape(shortened(metrics["threat"])))
     table.add_row("epsilon at test", f"{metrics['test_epsilon']:g}")
     table.add_row("steps", str(metrics["steps"]))
     table.add_row("seconds", f"{metrics['seconds']:.1f}")
@@ -65,7 +66,7 @@ def show(metrics: dict[str, Any], out: Path | None, console: Console) -> None:
     if out:
         for name, file in (("decision barriers", runs.PICTURE), ("report", runs.REPORT)):
             if (out / file).exists():
-                console.print(f"{name}: {out / file}", soft_wrap=True, highlight=False)
+                console.print(f"{name}: {out / file}", soft_wrap=True, highlight=False, markup=False)
 
 
 def share(fraction: float) -> str:

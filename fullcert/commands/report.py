@@ -19,6 +19,8 @@ def report(
     quiet: results.Quiet = False,
 ) -> None:
     """Write the report of a run: one HTML file that needs nothing else."""
+    from jinja2 import TemplateError
+
     from fullcert.report import render
 
     evaluation = runs.read_json(runs.existing(run, runs.EVALUATION))
@@ -26,10 +28,11 @@ def report(
     results.check(json)
     runs.check_writable(target)
     try:
-        page = render(evaluation)
-    except (KeyError, ValueError, TypeError, IndexError) as error:
-        raise Mistake(f"{run / runs.EVALUATION} is damaged or of another version: {error}") from None
+        page, headline = render(evaluation), dict(evaluation["headline"])
+    except (KeyError, ValueError, TypeError, IndexError, AttributeError, ArithmeticError, TemplateError) as error:
+        why = " ".join(str(error).split())
+        raise Mistake(f"{run / runs.EVALUATION} is damaged or of another version: {why}") from None
     runs.write(target, page.encode())
-    results.give(json, {"report": str(target), **evaluation["headline"]})
+    results.give(json, {"report": str(target), **headline})
     if not quiet and json != "-":
         print(f"report: {target}")

@@ -20,6 +20,6 @@ def check(json: str | None) -> None:
 def give(json: str | None, result: dict[str, Any]) -> None:
     """Write the result where it was asked for."""
     if json == "-":
-        print(runs.as_json(result), end="")
+        print(runs.as_json(result), end="", flush=True)
     elif json:
         runs.write(Path(json), runs.as_json(result).encode())

@@ -1,6 +1,7 @@
 """`fullcert train`: train a network on all datasets of a threat and certify its predictions on the test set."""
 
 from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -9,7 +10,8 @@ import typer
 from fullcert import runs
 from fullcert.commands import results
 from fullcert.commands.flags import takes_options
-from fullcert.options import Options, as_toml, read_options
+from fullcert.options import Options, as_toml, flag_of, read_options
+from fullcert.options import resolve as resolved
 
 Out = Annotated[Path | None, typer.Option(help="Folder for certificate, metrics and report.", rich_help_panel="Run")]
 Resume = Annotated[
@@ -41,20 +43,20 @@ def train(
 
     results.check(json)
     options = resolve(earlier(out) if resume else {})
+    if resume:
+        check_unchanged(options, resolved({}, earlier(out)), out)
     if out and resume and (out / runs.METRICS).exists():  # nothing is left to do
-        return told(runs.read_json(out / runs.METRICS), out, json, quiet)
+        return told(finished(out), out, json, quiet)
     with working("loading", hidden=quiet):
         recipe = Recipe(options)  # all mistakes are found here, before anything is written
-    board = board_of(tensorboard, recipe)
-    if out:
-        runs.make_folder(out)
-        begin(out, recipe, resume)
-
     validation = recipe.tensors(recipe.data.validation)
-    log = StepLog(out / runs.STEPS if out else None, validation, recipe.threats.test, resume)
-    with log, following(log, hidden=quiet) as bar:
-        checkpoint = out / runs.CHECKPOINT if out else None
-        certificate = recipe.certify([log, *board, bar], checkpoint, resume)
+    with runs.begun(out) as folder:
+        if folder:
+            begin(folder, recipe, resume)
+        log = StepLog(folder / runs.STEPS if folder else None, validation, recipe.threats.test, resume)
+        with log, following(log, hidden=quiet) as bar:
+            checkpoint = folder / runs.CHECKPOINT if folder else None
+            certificate = recipe.certify([log, *board_of(tensorboard, recipe), bar], checkpoint, resume)
     with working("testing", hidden=quiet) as progress:
         test = on_test(recipe, certificate)
         metrics = measure(recipe, certificate, test)
@@ -76,6 +78,16 @@ def told(metrics: dict[str, Any], out: Path | None, json: str | None, quiet: boo
         show(metrics, out, Console(stderr=json == "-"))
 
 
+def finished(out: Path) -> dict[str, Any]:
+    """The result of a run that has nothing left to do."""
+    from fullcert.mistakes import Mistake
+
+    metrics = runs.read_json(out / runs.METRICS)
+    if not metrics.keys() >= {"dataset", "domain", "threat", "test_epsilon", "steps", "seconds"}:
+        raise Mistake(f"{out / runs.METRICS} is damaged: it does not hold what a run writes there")
+    return metrics
+
+
 def earlier(out: Path | None) -> dict[str, Any]:
     """The options of the run that is to go on."""
     from fullcert.mistakes import Mistake
@@ -85,6 +97,21 @@ def earlier(out: Path | None) -> dict[str, Any]:
     return read_options(runs.existing(out, runs.OPTIONS))
 
 
+def check_unchanged(options: Options, before: Options, out: Path | None) -> None:
+    """Refuse to go on with a run as if it had been another one; where its data and tensors are is not part of it."""
+    from fullcert.mistakes import Mistake
+
+    then, now = asdict(before), asdict(options)
+    if options.loss == "auto":
+        now["loss"] = before.loss
+    if len(before.missing) == len(options.missing):  # a name stands for the range that was observed
+        pairs = zip(before.missing, options.missing, strict=True)
+        now["missing"] = tuple(old if old.startswith(f"{new}=") else new for old, new in pairs)
+    for name in sorted(now.keys() - {"data_dir", "device", "memory"}):
+        if now[name] != then[name]:
+            raise Mistake(f"the run in {out} has {flag_of(name)} {then[name]} and not {now[name]}: resume it as it was")
+
+
 def board_of(folder: Path | None, recipe: Any) -> list[Any]:
     """The TensorBoard callback, if one is wanted."""
     if folder is None:
@@ -92,7 +119,7 @@ def board_of(folder: Path | None, recipe: Any) -> list[Any]:
     from fullcert.tracking import TensorBoard
 
     x, y = (part[:200] for part in recipe.tensors(recipe.data.validation))
-    return [TensorBoard(folder, (x, y), recipe.options.test_epsilon)]
+    return [TensorBoard(folder, (x, y), threat=recipe.threats.test)]
 
 
 def begin(out: Path, recipe: Any, resume: bool) -> None:
@@ -100,11 +127,12 @@ def begin(out: Path, recipe: Any, resume: bool) -> None:
     if not resume:
         for name in (runs.CERTIFICATE, runs.METRICS, runs.EVALUATION, runs.REPORT, runs.PICTURE, runs.COLUMNS):
             (out / name).unlink(missing_ok=True)
-        for name in (runs.STEPS, runs.CHECKPOINT):
+        for name in (runs.STEPS, runs.CHECKPOINT, runs.OPTIONS):
             (out / name).unlink(missing_ok=True)
-    runs.write(out / runs.OPTIONS, as_toml(recipe.options).encode())
-    if recipe.task.encoding is not None:
+    if recipe.task.encoding is not None and not (out / runs.COLUMNS).exists():
         runs.write(out / runs.COLUMNS, runs.as_json(recipe.task.encoding.as_data()).encode())
+    if not (out / runs.OPTIONS).exists():
+        runs.write(out / runs.OPTIONS, as_toml(recipe.options).encode())
 
 
 def finish(out: Path, recipe: Any, certificate: Any, metrics: dict[str, Any], evaluation: dict[str, Any]) -> None:

@@ -14,6 +14,7 @@ from fullcert import numerals
 
 SPAN = 50.0  # the largest value over the smallest from which on an axis is logarithmic
 LIMIT = 1e300  # further out differences would overflow
+LEAST = 1e-300  # nearer to each other a step between two values would be no number
 ZERO = 0.14  # of the axis lies between zero and the smallest value on a logarithmic axis
 
 
@@ -50,8 +51,8 @@ def linear(
     label: Callable[[float], str] | None = None,
 ) -> Axis:
     """An axis whose ends are round numbers around low and high, but not outside of `within`."""
-    if high - low <= 1e-9 * max(abs(low), abs(high)):  # one value: room on both sides
-        room = 0.1 * abs(high) or 0.5
+    if high - low <= max(1e-9 * max(abs(low), abs(high)), LEAST):  # one value: room on both sides
+        room = 0.1 * abs(high) if abs(high) > LEAST else 0.5
         low, high = low - room, high + room
     low, high = max(low, within[0]), min(high, within[1])
     step = round_step((high - low) / parts)
