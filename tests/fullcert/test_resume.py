@@ -15,8 +15,8 @@ from commands import Command, sentence
 
 from fullcert.command import INTERRUPTED
 
-FLAGS = ("train", "--dataset", "iris", "--epochs", "20", "--batch-size", "15", "--lr", "0.3", "--epsilon", "0.0001")
-STEPS = 120
+FLAGS = ("train", "--dataset", "iris", "--epochs", "12", "--batch-size", "15", "--lr", "0.3", "--epsilon", "0.0001")
+STEPS = 72
 # whoever starts this process may have had it ignore the signal
 PROGRAM = (
     "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); from fullcert.command import main; main()"
