@@ -100,9 +100,7 @@ def from_tables(options: Options, train: Table, test: Table | None, target: str)
     classes = made.target.classes
     pixels = (0.0, 1.0) if whole.inputs.ndim > 2 else None
     if pixels and not all(((split.inputs >= 0) & (split.inputs <= 1)).all() for split in splits.values()):
-        raise Mistake(
-            f"{train.path} holds arrays with values outside of [0, 1]: images are bytes, or scaled to that range"
-        )
+        raise Mistake(f"{train.path} holds images with values outside of those from 0 to 1: give bytes, or scale them")
     data = Dataset(**splits, classes=len(classes), features=made.features, class_names=classes or None, valid=pixels)
     return Task(data, made, None if trusted is None else _trusted(trusted, made, options), options.missing)
 

@@ -125,7 +125,7 @@ def test_a_share_of_a_centered_column_is_refused(tmp_path: Path) -> None:
 def test_a_value_too_large_to_be_scaled_is_a_mistake(tmp_path: Path, value: str) -> None:
     data = table(tmp_path / "t.csv", v=[value] * 5 + list(range(25)), y=["a", "b"] * 15)
     for threat in ({"epsilon": 0.01}, {"flip_labels": 1}):
-        with pytest.raises(Mistake, match="too large"):
+        with pytest.raises(Mistake, match="too large|infinite"):
             tasks.load(options(data, **threat))
 
 
@@ -196,7 +196,7 @@ def test_classes_are_told_by_name_whatever_their_order() -> None:
 
 def test_rows_of_a_dataset_are_answered_by_the_names_of_its_classes(tmp_path: Path) -> None:
     columns = read(Path(table(tmp_path / "t.csv", a=[1, 2], b=[3, 4], label=[7, 1])))
-    made = answering.as_it_is(columns, (2,), Options(), ("1", "7"))
+    made = answering.as_it_is(columns, (2,), ("1", "7"), Options())
     assert made.target.classes == ("1", "7")
     assert made.target.encoded(columns.column("label")).tolist() == [1, 0]
 

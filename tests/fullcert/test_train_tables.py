@@ -43,7 +43,7 @@ def evaluated(run: Path) -> dict[str, Any]:
 # --- every threat ---------------------------------------------------------------------------------------------
 
 THREATS: dict[str, tuple[tuple[str, ...], str]] = {
-    "epsilon": (("--epsilon", "0.01"), "Linf(0.01)"),
+    "epsilon": (("--epsilon", "0.01"), "Linf([0.01"),
     "tolerance": (("--tolerance", "age=0.5"), "Tolerance"),
     "shares": (("--tolerance", "age=0.5", "--tolerance", "hours=1%"), "Tolerance"),
     "any-category": (("--any-category", "town", "--at-most", "1"), "AtMost(1, Categor"),
