@@ -12,8 +12,6 @@ then every model in the set, on every allowed input, answers that class. Otherwi
 from __future__ import annotations
 
 import copy
-import hashlib
-import json
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -33,7 +31,7 @@ from .symbols import Symbols
 from .threats import Linf, Threat
 from .version import __version__
 
-FORMAT = 1
+FORMAT = 2
 KEY = "boundflow"  # of the record, in a file
 REGRESSION = "mse"  # the loss of regression
 INPUT_ROWS = 2**28  # bytes that rows of test inputs may take: a row a feature for small inputs, none for images
@@ -207,15 +205,14 @@ class Certificate:
             table = symbols.table[: known[1].max(initial=-1) + 1]  # what test inputs brought later is not part of it
             record["parts"] = [[part.kind.value, part.clause] for part in table]
             record["budgets"] = symbols.budgets[: max((part.clause for part in table), default=-1) + 1]
-        files.write(path, tensors, KEY, json.dumps(record, sort_keys=True, allow_nan=False))
+        files.write(path, tensors, KEY, files.sealed(record, tensors))
 
 
 def load(path: str | Path, model: nn.Module | None = None) -> Certificate:
     """Read a certificate. ``model`` is a freshly made module of the same architecture, needed for custom modules."""
     tensors, text = files.read(path, KEY, "certificate")
-    record = json.loads(text)
-    if record.pop("format", None) != FORMAT:
-        raise BoundFlowError(f"{path} was written by another version of boundflow and cannot be read by this one")
+    record = files.unsealed(path, text, tensors, FORMAT)
+    del record["format"]
     architecture = record.pop("architecture", None)
     if model is None and architecture is None:
         raise BoundFlowError(f"{path} holds a custom module: pass load(path, model=...) one of the same architecture")
@@ -255,15 +252,6 @@ def _bounded_copy(
                 form = Form(center, generators, radius, Rows(tensors[f"rows.{name}"].numpy()))
             parameter.copy_(Bounded(tensors[f"bounds.{name}"], form, symbols))
     return module.eval()
-
-
-def fingerprint(*tensors: Tensor) -> str:
-    """sha256 of the data a certificate speaks of."""
-    digest = hashlib.sha256()
-    for tensor in tensors:
-        digest.update(f"{tensor.dtype}{tuple(tensor.shape)}".encode())
-        digest.update(tensor.detach().cpu().contiguous().numpy().tobytes())
-    return digest.hexdigest()
 
 
 def versions() -> dict[str, str]:

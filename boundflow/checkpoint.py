@@ -16,7 +16,6 @@ diagonal.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import reprlib
 import time
@@ -26,7 +25,6 @@ from typing import Any, NamedTuple
 from torch import Tensor
 
 from . import files
-from .certificate import fingerprint
 from .errors import BoundFlowError
 from .state import Space, Trainer, held, restore, space_of
 
@@ -89,8 +87,7 @@ class Checkpoint:
             tensors = {**tensors, **space.tensors()}
             state = {**state, "own": space.own, "optimizer_steps": space.steps}
         content = {"format": FORMAT, "recipe": self.recipe, "state": state}
-        digest = _digest(content, tensors)
-        files.write(self.path, tensors, KEY, json.dumps({**content, "digest": digest}, sort_keys=True))
+        files.write(self.path, tensors, KEY, files.sealed(content, tensors))
         self.held, self.written = None, time.monotonic()
 
     def resume(self) -> Made:
@@ -111,15 +108,7 @@ class Checkpoint:
 
     def _read(self, path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
         tensors, text = files.read(path, KEY, "checkpoint")
-        try:
-            content = json.loads(text)
-            digest = content.pop("digest", None)
-        except (ValueError, AttributeError):
-            raise BoundFlowError(f"{path} is damaged: what it says of itself cannot be read") from None
-        if content.get("format") != FORMAT:
-            raise BoundFlowError(f"{path} was written by another version of boundflow and cannot be read by this one")
-        if digest != _digest(content, tensors):
-            raise BoundFlowError(f"{path} is damaged: its content is not what was written")
+        content = files.unsealed(path, text, tensors, FORMAT)
         then, now = content["recipe"], self.recipe
         names = sorted(name for name in {*then, *now} if then.get(name) != now.get(name))
         if names:
@@ -135,10 +124,3 @@ def _short(value: Any) -> str:
     shortened = reprlib.Repr()
     shortened.maxstring = shortened.maxother = 60
     return shortened.repr(value)
-
-
-def _digest(content: dict[str, Any], tensors: dict[str, Tensor]) -> str:
-    """sha256 of all that a checkpoint holds."""
-    names = sorted(tensors)
-    said = json.dumps([content, names, fingerprint(*(tensors[name] for name in names))], sort_keys=True)
-    return hashlib.sha256(said.encode()).hexdigest()

@@ -23,11 +23,12 @@ from torch.nn import functional as F
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from .bounded import Bounded
-from .certificate import REGRESSION, Certificate, fingerprint, versions
+from .certificate import REGRESSION, Certificate, versions
 from .checkpoint import EVERY, Checkpoint, Made
 from .chunks import accumulated, chunk_size, rows_fit
 from .clipping import clipped_gradients
 from .errors import BoundFlowError, VoidBounds
+from .files import fingerprint
 from .lift import lift
 from .losses import hinge
 from .progress import SAMPLES, Bar, Step, shown

@@ -144,6 +144,18 @@ def test_files_that_do_not_fit(certificate: bf.Certificate, tmp_path) -> None:
         bf.load(tmp_path / "new")
 
 
+def test_a_certificate_that_changed_on_the_way_is_refused(certificate: bf.Certificate, tmp_path) -> None:
+    """A bound that is off by one bit would still look like a bound."""
+    certificate.save(tmp_path / "c")
+    content = (tmp_path / "c").read_bytes()
+    for place in torch.randint(len(content) // 2, len(content), (20,), generator=torch.Generator().manual_seed(0)):
+        changed = bytearray(content)
+        changed[int(place)] ^= 1
+        (tmp_path / "changed").write_bytes(bytes(changed))
+        with pytest.raises(bf.BoundFlowError, match="damaged"):
+            bf.load(tmp_path / "changed")
+
+
 class Custom(nn.Module):
     def __init__(self) -> None:
         super().__init__()
