@@ -311,7 +311,7 @@ def _words(name: str, values: np.ndarray, moves: Moves, trusted: bool) -> Words:
         raise Mistake(f"the column {name!r} holds {len(found)} categories: leave it out with --ignore {name}")
     if trusted:
         return Words(name, found, FIXED)
-    changed = moves.anything or name in moves.by_column or moves.everywhere > 0
+    changed = moves.anything or name in moves.by_column  # epsilon moves numbers only
     return Words(name, found, DECLARED if changed else SAME)
 
 
