@@ -12,7 +12,7 @@ import torch
 from commands import Columns, Command, people, sentence, write_csv
 
 import boundflow as bf
-from boundflow.certificate import fingerprint
+from boundflow.files import fingerprint
 from fullcert.encoding import FIXED, SAME
 from fullcert.options import read_options, resolve
 from fullcert.training import Recipe
