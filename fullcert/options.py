@@ -156,6 +156,7 @@ def flag_of(name: str) -> str:
 # --- presets ----------------------------------------------------------------------------------------------------------
 
 TABLE = {"hidden": "none", "init_scale": 0.0, "lr": 1.0, "momentum": 0.0, "epochs": 5, "batch_size": 0, "order": 2}
+REGRESSION = {**TABLE, "lr": 0.1, "epochs": 10}  # squares are steeper than logarithms: longer steps diverge
 IMAGES = {"hidden": "10", "init_scale": 0.25, "lr": 0.4, "momentum": 0.0, "batch_size": 250, "steps": 30, "order": 3}
 HALF_MOONS = {
     **{"hidden": "128", "activation": "relu", "init_scale": 1.0, "loss": "ce", "lr": 2.0, "lr_decay": 0.6},
@@ -172,7 +173,7 @@ PRESETS: dict[str, dict[str, Any]] = {
 def preset(chosen: Mapping[str, Any]) -> dict[str, Any]:
     """The defaults that belong to the data of a run."""
     if chosen.get("data") is not None:
-        return TABLE
+        return REGRESSION if chosen.get("regression") else TABLE
     name = chosen.get("dataset", "")
     return next((values for beginning, values in PRESETS.items() if name.startswith(beginning)), {})
 
