@@ -35,7 +35,8 @@ def train(
     import safetensors  # noqa: F401
 
     from fullcert.commands.display import following, working
-    from fullcert.evaluation import evaluate, measure, on_test
+    from fullcert.evaluation import essence, evaluate, measure, on_test
+    from fullcert.report.claims import claim
     from fullcert.stepping import StepLog
     from fullcert.training import Recipe
 
@@ -58,6 +59,7 @@ def train(
     with working("testing", hidden=quiet) as progress:
         test = on_test(recipe, certificate)
         metrics = measure(recipe, certificate, test)
+        metrics["claim"] = claim(essence(recipe, certificate, test, metrics))
         if out:
             evaluation = evaluate(recipe, certificate, test, metrics, log.steps, progress)
             progress("writing the report")
