@@ -43,6 +43,7 @@ def train(
     results.check(json)
     options = resolve(earlier(out) if resume else {})
     if out and resume and (out / runs.METRICS).exists():  # nothing is left to do
+        check_same(options, out)
         return told(runs.read_json(out / runs.METRICS), out, json, quiet)
     with working("loading", hidden=quiet):
         recipe = Recipe(options)  # all mistakes are found here, before anything is written
@@ -85,6 +86,14 @@ def earlier(out: Path | None) -> dict[str, Any]:
     if out is None:
         raise Mistake("--resume needs --out, the folder of the interrupted run")
     return read_options(runs.existing(out, runs.OPTIONS))
+
+
+def check_same(options: Options, out: Path) -> None:
+    """Refuse to show the result of other options as if it were that of these."""
+    from fullcert.mistakes import Mistake
+
+    if options != Options(**earlier(out)):
+        raise Mistake(f"the run in {out} is finished, with other options: leave them out, or train without --resume")
 
 
 def board_of(folder: Path | None, recipe: Any) -> list[Any]:

@@ -218,6 +218,23 @@ def test_a_run_can_be_repeated(fullcert: Command) -> None:
     assert metrics() == metrics()
 
 
+def test_control_c_says_how_to_go_on(fullcert: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("fullcert.evaluation.on_test", interrupted)
+    result = fullcert("train", "--out", tmp_path / "run", *QUICK)
+    assert result.code == 130 and "fullcert: interrupted" in result.err and "--resume" in result.err
+
+
+def test_a_finished_run_is_not_shown_as_that_of_other_options(fullcert: Command, tmp_path: Path) -> None:
+    first = fullcert("train", "--out", tmp_path / "run", "--json", "-", "--quiet", *QUICK)
+    again = fullcert("train", "--out", tmp_path / "run", "--json", "-", "--quiet", "--resume")
+    assert first.code == again.code == 0 and first.out == again.out
+    other = fullcert("train", "--out", tmp_path / "run", "--resume", "--lr", "5")
+    assert other.code == 2 and other.out == "" and "finished" in other.err and len(other.err.splitlines()) == 1
+
+
 def test_void_bounds_certify_nothing_and_say_when(fullcert: Command, tmp_path: Path) -> None:
     result = fullcert(
         *("train", "--domain", "interval", "--epsilon", "1", "--lr", "1e9", "--activation", "relu", "--hidden", "3"),
