@@ -14,7 +14,7 @@ from fullcert import runs
 from fullcert.numerals import percent, width
 from fullcert.stepping import StepLog
 
-ADVICE = "try fewer epochs, a smaller learning rate, a smooth activation or the zonotope"
+ADVICE = "fewer epochs, a smaller learning rate, a smooth activation or the zonotope"
 
 
 @contextmanager
@@ -59,7 +59,7 @@ def show(metrics: dict[str, Any], out: Path | None, console: Console) -> None:
     console.print(table)
     if "claim" in metrics:
         console.print(metrics["claim"], highlight=False, markup=False)
-    if "void_at_step" in metrics:
+    if "void_at_step" in metrics or metrics.get("certified_robustness") == 0:
         console.print(f"What may help: {ADVICE}.", highlight=False)
     if out:
         for name, file in (("decision barriers", runs.PICTURE), ("report", runs.REPORT)):

@@ -29,7 +29,10 @@ def train(
     json: results.Json = None,
     quiet: results.Quiet = False,
 ) -> None:
-    """Train on all datasets of a threat at once, and certify the test set."""
+    """Train on all datasets of a threat at once, and certify the test set.
+
+    Defaults of Network and Training are those of two-moons; a table has its own: see docs/command.md.
+    """
     import jinja2  # noqa: F401  (what the results need: if it is missing, say so before training)
     import matplotlib  # noqa: F401
     import safetensors  # noqa: F401

@@ -235,6 +235,12 @@ def test_a_finished_run_is_not_shown_as_that_of_other_options(fullcert: Command,
     assert other.code == 2 and other.out == "" and "finished" in other.err and len(other.err.splitlines()) == 1
 
 
+def test_when_nothing_is_certified_there_is_advice(fullcert: Command) -> None:
+    result = fullcert("train", "--domain", "interval", "--epsilon", "0.5", *QUICK)
+    out = " ".join(result.out.split())
+    assert "None of these 200 predictions is certified" in out and "What may help: fewer epochs" in out
+
+
 def test_void_bounds_certify_nothing_and_say_when(fullcert: Command, tmp_path: Path) -> None:
     result = fullcert(
         *("train", "--domain", "interval", "--epsilon", "1", "--lr", "1e9", "--activation", "relu", "--hidden", "3"),
