@@ -17,7 +17,10 @@ def main() -> None:
     try:
         from fullcert.commands import run
 
-        sys.exit(run(sys.argv[1:]))
+        code = run(sys.argv[1:])
+        if code == INTERRUPTED:  # typer makes Ctrl-C an exit without a word
+            raise KeyboardInterrupt
+        sys.exit(code)
     except Mistake as mistake:
         sentence = str(mistake)
     except KeyboardInterrupt:

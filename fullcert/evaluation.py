@@ -104,22 +104,10 @@ def measure(recipe: Recipe, certificate: bf.Certificate, test: Answers) -> dict[
     return metrics if certificate.void_at_step is None else {**metrics, "void_at_step": certificate.void_at_step}
 
 
-def evaluate(
-    recipe: Recipe,
-    certificate: bf.Certificate,
-    test: Answers,
-    metrics: dict[str, Any],
-    steps: Sequence[dict[str, Any]],
-    progress: Callable[[str], None],
-) -> dict[str, Any]:
-    """What the report of a run shows."""
+def essence(recipe: Recipe, certificate: bf.Certificate, test: Answers, metrics: dict[str, Any]) -> dict[str, Any]:
+    """The task, the threat and the figures: all that the sentence about a run needs."""
     names = ("nominal_accuracy", "certified_accuracy", "certified_robustness", "mean_width", "mean_absolute_error")
-    progress("varying the test radius")
-    radii = _radii(recipe, certificate)
-    progress("drawing the plane")
     return {
-        "format": FORMAT,
-        "title": recipe.options.title,
         "task": "regression" if recipe.task.regression else "classification",
         "threat": {
             "training": recipe.threats.training_words,
@@ -132,6 +120,25 @@ def evaluate(
             "void_at_step": certificate.void_at_step,
             **{name: metrics.get(name) for name in names},
         },
+    }
+
+
+def evaluate(
+    recipe: Recipe,
+    certificate: bf.Certificate,
+    test: Answers,
+    metrics: dict[str, Any],
+    steps: Sequence[dict[str, Any]],
+    progress: Callable[[str], None],
+) -> dict[str, Any]:
+    """What the report of a run shows."""
+    progress("varying the test radius")
+    radii = _radii(recipe, certificate)
+    progress("drawing the plane")
+    return {
+        "format": FORMAT,
+        "title": recipe.options.title,
+        **essence(recipe, certificate, test, metrics),
         "steps": [{"nominal_accuracy": None, "certified_accuracy": None, **step} for step in steps],
         "radii": radii,
         "layers": layers(certificate),

@@ -36,9 +36,13 @@ class Options:
     test_data: str | None = option(
         None, "A table to test on.", DATA, show_default="a fifth of --data, drawn by the seed"
     )
-    ignore: tuple[str, ...] = option((), "A column to leave out. Can be repeated.", DATA)
-    categorical: tuple[str, ...] = option((), "A column of numbers that are names of categories.", DATA)
-    scale: tuple[str, ...] = option((), "COLUMN=CENTER:SCALE, numbers fixed beforehand for a column.", DATA)
+    ignore: tuple[str, ...] = option((), "A column to leave out. Can be repeated.", DATA, metavar="COLUMN")
+    categorical: tuple[str, ...] = option(
+        (), "Its numbers are names of categories. Can be repeated.", DATA, metavar="COLUMN"
+    )
+    scale: tuple[str, ...] = option(
+        (), "CENTER:SCALE of a column, fixed beforehand. Can be repeated.", DATA, metavar="COLUMN=..."
+    )
     regression: bool = option(False, "Predict a number instead of a class.", DATA)
     trusted: str | None = option(None, "A table of clean data: plain training on it comes first.", DATA)
     trusted_epochs: int = option(20, "How often every trusted sample is used.", DATA)
@@ -50,11 +54,19 @@ class Options:
         show_default="0.001, or 0 with another threat",
     )
     tolerance: tuple[str, ...] = option(
-        (), "COLUMN=AMOUNT or COLUMN=5%: values known that well. Can be repeated.", THREAT
+        (),
+        "COLUMN=AMOUNT or COLUMN=5%: values known that well. Can be repeated.",
+        THREAT,
+        metavar="COLUMN=...",
     )
-    any_category: tuple[str, ...] = option((), "A column whose category may be any other. Can be repeated.", THREAT)
+    any_category: tuple[str, ...] = option(
+        (), "A column whose category may be any other. Can be repeated.", THREAT, metavar="COLUMN"
+    )
     missing: tuple[str, ...] = option(
-        (), "COLUMN=LOW:HIGH, or COLUMN for its observed range: missing values may be anything there.", THREAT
+        (),
+        "COLUMN=LOW:HIGH, or COLUMN for its observed range: missing values may be anything there.",
+        THREAT,
+        metavar="COLUMN=...",
     )
     at_most: int | None = option(None, "At most so many samples have changed features.", THREAT, show_default="all")
     flip_labels: int = option(0, "At most so many labels of the training data are wrong.", THREAT)
@@ -68,6 +80,7 @@ class Options:
         None,
         "The same as --tolerance, for test inputs; none for exact ones.",
         THREAT,
+        metavar="COLUMN=...",
         show_default="same as --tolerance",
     )
 
@@ -157,7 +170,7 @@ def flag_of(name: str) -> str:
 # --- presets ----------------------------------------------------------------------------------------------------------
 
 TABLE = {"hidden": "none", "init_scale": 0.0, "lr": 1.0, "momentum": 0.0, "epochs": 5, "batch_size": 0, "order": 2}
-REGRESSION = {"lr": 0.2, "epochs": 10}  # squared errors have no bound on their slope: the steps of a table diverge
+REGRESSION = {"lr": 0.1, "epochs": 10}  # squares are steeper than logarithms: longer steps diverge
 IMAGES = {"hidden": "10", "init_scale": 0.25, "lr": 0.4, "momentum": 0.0, "batch_size": 250, "steps": 30, "order": 3}
 HALF_MOONS = {
     **{"hidden": "128", "activation": "relu", "init_scale": 1.0, "loss": "ce", "lr": 2.0, "lr_decay": 0.6},

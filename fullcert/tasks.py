@@ -121,13 +121,15 @@ def _split(table: Table, made: Encoding, options: Options) -> Split:
 def check_holes(table: Table, made: Encoding, options: Options) -> None:
     """Refuse missing values of which nobody said what they can be."""
     allowed = parse_ranges(options.missing, "--missing")
-    for column in made.columns:
-        holes = int(np.isnan(table.column(column.name)).sum()) if isinstance(column, Number) else 0
-        if holes and column.name not in allowed:
-            raise Mistake(
-                f"the column {column.name!r} of {table.path} has {holes} missing values: say in training what they can "
-                f"be with --missing {column.name}=LOW:HIGH, or leave the column out with --ignore {column.name}"
-            )
+    names = [column.name for column in made.columns if isinstance(column, Number) and column.name not in allowed]
+    holes = {name: int(np.isnan(table.column(name)).sum()) for name in names}
+    found = [name for name in names if holes[name]]
+    if found:
+        where = ", ".join(f"{name!r} ({holes[name]})" for name in found)
+        raise Mistake(
+            f"{table.path} has missing values in {where}: say in training what they can be with --missing "
+            f"{found[0]}=LOW:HIGH (without a range: the observed one), or leave the column out with --ignore {found[0]}"
+        )
 
 
 def _ranges(options: Options, train: Table, rows: np.ndarray) -> tuple[str, ...]:
@@ -149,7 +151,7 @@ def _relative(options: Options) -> list[str]:
 
 def _scales(options: Options) -> dict[str, tuple[float, float]]:
     found: dict[str, tuple[float, float]] = {}
-    for name, pair in parse_ranges(options.scale, "--scale").items():
+    for name, pair in parse_ranges(options.scale, "--scale", "age=40:16").items():
         if pair is None or not pair[1] > 0:
             raise Mistake(f"--scale must be COLUMN=CENTER:SCALE with a positive scale, such as {name}=40:16")
         found[name] = pair

@@ -224,7 +224,7 @@ def parse_tolerances(tolerances: Sequence[str]) -> Amounts:
     return amounts
 
 
-def parse_ranges(ranges: Sequence[str], flag: str) -> dict[str, tuple[float, float] | None]:
+def parse_ranges(ranges: Sequence[str], flag: str, example: str = "age=17:90") -> dict[str, tuple[float, float] | None]:
     """``age=17:90``; a name alone has no numbers."""
     found: dict[str, tuple[float, float] | None] = {}
     for text in ranges:
@@ -239,7 +239,7 @@ def parse_ranges(ranges: Sequence[str], flag: str) -> dict[str, tuple[float, flo
             if not np.isfinite((first, second)).all():
                 raise ValueError
         except ValueError:
-            raise Mistake(f"{flag} must be COLUMN=NUMBER:NUMBER, such as age=17:90, not {text!r}") from None
+            raise Mistake(f"{flag} must be COLUMN=NUMBER:NUMBER, such as {example}, not {text!r}") from None
         found[name] = first, second
     return found
 

@@ -15,7 +15,7 @@ from fullcert import runs
 from fullcert.numerals import percent, width
 from fullcert.stepping import StepLog
 
-ADVICE = "try fewer epochs, a smaller learning rate, a smooth activation or the zonotope"
+ADVICE = "fewer epochs, a smaller learning rate, a smooth activation or the zonotope"
 
 
 @contextmanager
@@ -26,10 +26,9 @@ def following(log: StepLog, hidden: bool) -> Iterator[Callable[[bf.Step], None]]
         task = bar.add_task("", total=None, told="")
 
         def update(step: bf.Step) -> None:
-            told = f"loss {step.loss:.4f}, width {step.width:.2e}"
+            told = f"loss {step.loss:.4f}, width {step.width:.1e}"
             if log.latest:
-                accuracies = log.latest["nominal_accuracy"], log.latest["certified_accuracy"]
-                told += ", accuracy {}, certified {}".format(*map(share, accuracies))
+                told += f", certified {share(log.latest['certified_accuracy'])}"  # more would not fit in 80 columns
             bar.update(task, completed=step.number, total=step.total, told=told)
 
         yield update
@@ -56,13 +55,13 @@ def show(metrics: dict[str, Any], out: Path | None, console: Console) -> None:
         if key in metrics:
             table.add_row(key.replace("_", " "), "none" if metrics[key] is None else width(metrics[key]))
     table.add_section()
-    table.add_row("threat", escape(shortened(metrics["threat"])))
-    table.add_row("epsilon at test", f"{metrics['test_epsilon']:g}")
     table.add_row("steps", str(metrics["steps"]))
     table.add_row("seconds", f"{metrics['seconds']:.1f}")
     console.print(table)
-    if "void_at_step" in metrics:
-        console.print(f"The bounds became void at step {metrics['void_at_step']}, so nothing is certified: {ADVICE}.")
+    if "claim" in metrics:
+        console.print(metrics["claim"], highlight=False, markup=False)
+    if "void_at_step" in metrics or metrics.get("certified_robustness") == 0:
+        console.print(f"What may help: {ADVICE}.", highlight=False)
     if out:
         for name, file in (("decision barriers", runs.PICTURE), ("report", runs.REPORT)):
             if (out / file).exists():
@@ -72,7 +71,3 @@ def show(metrics: dict[str, Any], out: Path | None, console: Console) -> None:
 def share(fraction: float) -> str:
     """In per cent, rounded down."""
     return percent(fraction).replace(" ", "")
-
-
-def shortened(text: str, most: int = 60) -> str:
-    return text if len(text) <= most else text[: most - 1] + "…"

@@ -47,9 +47,10 @@ def _frozen(value: Any) -> Any:
 def flag(field: Field[Any]) -> inspect.Parameter:
     """The flag that sets a field."""
     repeated = field.type == tuple[str, ...]
+    names = ("--" + field.name.replace("_", "-"),) if field.type is bool else ()  # no --no- beside it: help is narrow
     return inspect.Parameter(
         field.name,
         inspect.Parameter.KEYWORD_ONLY,
         default=None if repeated else field.default,
-        annotation=Annotated[list[str] | None if repeated else field.type, typer.Option(**field.metadata)],
+        annotation=Annotated[list[str] | None if repeated else field.type, typer.Option(*names, **field.metadata)],
     )

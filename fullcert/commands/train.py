@@ -31,13 +31,17 @@ def train(
     json: results.Json = None,
     quiet: results.Quiet = False,
 ) -> None:
-    """Train on all datasets of a threat at once, and certify the test set."""
+    """Train on all datasets of a threat at once, and certify the test set.
+
+    Defaults of Network and Training are those of two-moons; a table has its own: see docs/command.md.
+    """
     import jinja2  # noqa: F401  (what the results need: if it is missing, say so before training)
     import matplotlib  # noqa: F401
     import safetensors  # noqa: F401
 
     from fullcert.commands.display import following, working
-    from fullcert.evaluation import evaluate, measure, on_test
+    from fullcert.evaluation import essence, evaluate, measure, on_test
+    from fullcert.report.claims import claim
     from fullcert.stepping import StepLog
     from fullcert.training import Recipe
 
@@ -60,6 +64,7 @@ def train(
     with working("testing", hidden=quiet) as progress:
         test = on_test(recipe, certificate)
         metrics = measure(recipe, certificate, test)
+        metrics["claim"] = claim(essence(recipe, certificate, test, metrics))
         if out:
             evaluation = evaluate(recipe, certificate, test, metrics, log.steps, progress)
             progress("writing the report")

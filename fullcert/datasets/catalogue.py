@@ -81,7 +81,7 @@ def pair_of(name: str) -> tuple[str, tuple[int, int]]:
     """A family and two of its classes: `mnist-1-7` is ("mnist", (1, 7))."""
     found = re.fullmatch(r"(.+)-([0-9])-([0-9])", name)
     if not found or found[1] not in PAIRS:
-        names = ", ".join(sorted([*DATASETS, *(f"{family}-A-B" for family in PAIRS)]))
+        names = ", ".join(sorted({*DATASETS, *ABOUT, *(f"{family}-A-B" for family in PAIRS)}))
         raise Mistake(f"there is no dataset called {name!r}: choose one of {names} (A and B: two classes from 0 to 9)")
     if found[2] == found[3]:
         raise Mistake(f"{name!r} names one class twice: choose two classes, such as {found[1]}-1-7")

@@ -104,6 +104,7 @@ def test_a_missing_extra_is_one_sentence(missing: str) -> None:
 
 MISTAKES = [
     (("--dataset", "three-moons"), "three-moons"),
+    (("--dataset", "adults"), "adult, breast-cancer"),
     (("--epsilon", "-1"), "--epsilon"),
     (("--epsilon", "nan"), "--epsilon"),
     (("--epsilon", "much"), "--epsilon"),
@@ -163,6 +164,7 @@ def test_an_unknown_command_is_a_mistake(fullcert: Command) -> None:
 def test_a_run_writes_its_folder_and_shows_a_table(fullcert: Command, tmp_path: Path, domain: str) -> None:
     result = fullcert("train", "--out", tmp_path / "run", "--domain", domain, "--test-epsilon", "0.01", *QUICK)
     assert result.code == 0 and "certified accuracy" in result.out and "barriers.png" in result.out
+    assert "No one who moved every feature by up to 0.001 in every training sample" in " ".join(result.out.split())
     assert {path.name for path in (tmp_path / "run").iterdir()} == FILES
     metrics = json.loads((tmp_path / "run" / "metrics.json").read_text())
     options = tomllib.loads((tmp_path / "run" / "options.toml").read_text())
@@ -177,7 +179,24 @@ def test_a_run_writes_its_folder_and_shows_a_table(fullcert: Command, tmp_path: 
 
 
 def test_the_bar_shows_loss_and_width(fullcert: Command) -> None:
-    assert re.search(r"2/2 loss 0\.\d{4}, width \d\.\d{2}e-\d{2}", fullcert("train", *QUICK).err)
+    assert re.search(r"2/2 loss 0\.\d{4}, width \d\.\de-\d{2}", fullcert("train", *QUICK).err)
+
+
+def test_the_bar_fits_into_80_columns(fullcert: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    bar = next(line for line in fullcert("train", *QUICK).err.splitlines() if line.startswith("training"))
+    assert "…" not in bar and "certified" in bar and re.search(r"\d:\d\d:\d\d\s*$", bar)
+
+
+def test_defaults_predict_a_number_well(fullcert: Command, tmp_path: Path) -> None:
+    """Columns that say almost the same make the squares steep; the steps must not be too long for that."""
+    rows = [(a, a + b / 9, a - b / 8, "xyz"[b % 3], 40 + 3 * a + b) for a in range(20) for b in range(5)]
+    lines = ["a,b,c,word,value", *(",".join(map(str, row)) for row in rows)]
+    (tmp_path / "t.csv").write_text("\n".join(lines) + "\n")
+    flags = ("--data", tmp_path / "t.csv", "--target", "value", "--regression", "--target-tolerance", "0.5")
+    metrics = json.loads(fullcert("train", *flags, "--quiet", "--json", "-").out)
+    spread = 15.0  # of the target: the mean absolute error of always answering the mean
+    assert metrics["mean_absolute_error"] < metrics["certified_mean_absolute_error"] < spread / 3
 
 
 def test_json_on_standard_output_is_alone_there(fullcert: Command) -> None:
@@ -197,6 +216,29 @@ def test_a_run_can_be_repeated(fullcert: Command) -> None:
         return {**json.loads(result.out), "seconds": None}
 
     assert metrics() == metrics()
+
+
+def test_control_c_says_how_to_go_on(fullcert: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("fullcert.evaluation.on_test", interrupted)
+    result = fullcert("train", "--out", tmp_path / "run", *QUICK)
+    assert result.code == 130 and "fullcert: interrupted" in result.err and "--resume" in result.err
+
+
+def test_a_finished_run_is_not_shown_as_that_of_other_options(fullcert: Command, tmp_path: Path) -> None:
+    first = fullcert("train", "--out", tmp_path / "run", "--json", "-", "--quiet", *QUICK)
+    again = fullcert("train", "--out", tmp_path / "run", "--json", "-", "--quiet", "--resume")
+    assert first.code == again.code == 0 and first.out == again.out
+    other = fullcert("train", "--out", tmp_path / "run", "--resume", "--lr", "5")
+    assert other.code == 2 and other.out == "" and "finished" in other.err and len(other.err.splitlines()) == 1
+
+
+def test_when_nothing_is_certified_there_is_advice(fullcert: Command) -> None:
+    result = fullcert("train", "--domain", "interval", "--epsilon", "0.5", *QUICK)
+    out = " ".join(result.out.split())
+    assert "None of these 200 predictions is certified" in out and "What may help: fewer epochs" in out
 
 
 def test_void_bounds_certify_nothing_and_say_when(fullcert: Command, tmp_path: Path) -> None:

@@ -165,8 +165,15 @@ def test_the_slack_of_a_test_row_goes_by_the_test_rows(tmp_path: Path) -> None:
 def test_a_hole_of_which_nobody_said_anything_is_not_certified(tmp_path: Path) -> None:
     folder = finished(tmp_path / "run", options(people(tmp_path / "t.csv"), missing=("hours",)))
     rows = Path(table(tmp_path / "new.csv", age=[30, ""], hours=["", 40]))
-    with pytest.raises(Mistake, match="'age' of .* has 1 missing values"):
+    with pytest.raises(Mistake, match=r"missing values in 'age' \(1\): say in training"):
         answers(folder, rows, None, None)
+
+
+def test_all_columns_with_holes_are_named_at_once(tmp_path: Path) -> None:
+    rows = [*range(30, 69), ""]
+    data = table(tmp_path / "t.csv", age=rows, hours=["", *rows[:-1]], y=["a", "b"] * 20)
+    with pytest.raises(Mistake, match=r"missing values in 'age' \(1\), 'hours' \(1\).*--missing age=LOW:HIGH"):
+        Recipe(options(data))
 
 
 def test_an_observed_range_is_that_of_the_training_rows(tmp_path: Path) -> None:
