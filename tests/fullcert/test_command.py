@@ -6,14 +6,12 @@ import re
 import subprocess
 import sys
 import tomllib
-from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple
 
 import pytest
+from commands import Command
 
 import boundflow as bf
-from fullcert.command import main
 
 QUICK = ("--epochs", "2", "--batch-size", "0", "--hidden", "3", "--order", "2")
 KEYS = {
@@ -32,28 +30,6 @@ FILES = {
     *("metrics.json", "metrics.jsonl", "options.toml", "barriers.png", "certificate.safetensors"),
     *("evaluation.json", "report.html"),
 }
-
-
-class Result(NamedTuple):
-    code: int
-    out: str
-    err: str
-
-
-Command = Callable[..., Result]
-
-
-@pytest.fixture
-def fullcert(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Command:
-    """The command, run in this process."""
-
-    def run(*arguments: object) -> Result:
-        monkeypatch.setattr(sys, "argv", ["fullcert", *map(str, arguments)])
-        with pytest.raises(SystemExit) as exit:
-            main()
-        return Result(int(exit.value.code or 0), *capsys.readouterr())
-
-    return run
 
 
 def python(*arguments: str) -> subprocess.CompletedProcess[str]:
@@ -83,13 +59,13 @@ def test_help_takes_less_than_half_a_second() -> None:
     assert min(seconds() for _ in range(5)) < 0.5
 
 
-def test_help_ends_with_an_example(fullcert: Command) -> None:
-    assert "Example: fullcert train" in fullcert("train", "--help").out.strip().splitlines()[-1]
-    assert "Example: fullcert" in fullcert().out.strip().splitlines()[-1]
+def test_help_ends_with_an_example(command: Command) -> None:
+    assert "Example: fullcert train" in command("train", "--help").out.strip().splitlines()[-1]
+    assert "Example: fullcert" in command().out.strip().splitlines()[-1]
 
 
-def test_version(fullcert: Command) -> None:
-    assert fullcert("--version").out.strip() == "0.1.0"
+def test_version(command: Command) -> None:
+    assert command("--version").out.strip() == "0.1.0"
 
 
 @pytest.mark.parametrize("missing", ["typer", "rich", "matplotlib", "safetensors"])
@@ -132,28 +108,28 @@ MISTAKES = [
 
 @pytest.mark.parametrize(("arguments", "word"), MISTAKES)
 def test_a_mistake_is_one_sentence_and_writes_nothing(
-    fullcert: Command, tmp_path: Path, arguments: tuple[str, ...], word: str
+    command: Command, tmp_path: Path, arguments: tuple[str, ...], word: str
 ) -> None:
-    result = fullcert("train", "--out", tmp_path / "run", *QUICK, *arguments)
+    result = command("train", "--out", tmp_path / "run", *QUICK, *arguments)
     assert result.code == 2 and result.out == ""
     assert len(result.err.splitlines()) == 1 and word in result.err
     assert not (tmp_path / "run").exists()
 
 
-def test_an_unwritable_folder_is_a_mistake(fullcert: Command, tmp_path: Path) -> None:
+def test_an_unwritable_folder_is_a_mistake(command: Command, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("here before")
-    result = fullcert("train", "--out", tmp_path / "file" / "run", *QUICK)
+    result = command("train", "--out", tmp_path / "file" / "run", *QUICK)
     assert result.code == 2 and len(result.err.splitlines()) == 1 and result.out == ""
 
 
 @pytest.mark.parametrize("domain", ["interval", "zonotope"])
-def test_a_threat_without_finite_bounds_is_a_mistake(fullcert: Command, domain: str) -> None:
-    result = fullcert("train", "--quiet", "--epsilon", "1.7e308", "--domain", domain, *QUICK)
+def test_a_threat_without_finite_bounds_is_a_mistake(command: Command, domain: str) -> None:
+    result = command("train", "--quiet", "--epsilon", "1.7e308", "--domain", domain, *QUICK)
     assert result.code == 2 and len(result.err.splitlines()) == 1 and "cannot be bounded" in result.err
 
 
-def test_an_unknown_command_is_a_mistake(fullcert: Command) -> None:
-    result = fullcert("fly")
+def test_an_unknown_command_is_a_mistake(command: Command) -> None:
+    result = command("fly")
     assert result.code == 2 and len(result.err.splitlines()) == 1 and "fly" in result.err
 
 
@@ -161,8 +137,8 @@ def test_an_unknown_command_is_a_mistake(fullcert: Command) -> None:
 
 
 @pytest.mark.parametrize("domain", ["interval", "zonotope"])
-def test_a_run_writes_its_folder_and_shows_a_table(fullcert: Command, tmp_path: Path, domain: str) -> None:
-    result = fullcert("train", "--out", tmp_path / "run", "--domain", domain, "--test-epsilon", "0.01", *QUICK)
+def test_a_run_writes_its_folder_and_shows_a_table(command: Command, tmp_path: Path, domain: str) -> None:
+    result = command("train", "--out", tmp_path / "run", "--domain", domain, "--test-epsilon", "0.01", *QUICK)
     assert result.code == 0 and "certified accuracy" in result.out and "barriers.png" in result.out
     assert "No one who moved every feature by up to 0.001 in every training sample" in " ".join(result.out.split())
     assert {path.name for path in (tmp_path / "run").iterdir()} == FILES
@@ -178,71 +154,71 @@ def test_a_run_writes_its_folder_and_shows_a_table(fullcert: Command, tmp_path: 
     assert record["threat"] == "Linf(0.001)" and record["domain"] == domain and record["steps"] == 2
 
 
-def test_the_bar_shows_loss_and_width(fullcert: Command) -> None:
-    assert re.search(r"2/2 loss 0\.\d{4}, width \d\.\de-\d{2}", fullcert("train", *QUICK).err)
+def test_the_bar_shows_loss_and_width(command: Command) -> None:
+    assert re.search(r"2/2 loss 0\.\d{4}, width \d\.\de-\d{2}", command("train", *QUICK).err)
 
 
-def test_the_bar_fits_into_80_columns(fullcert: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_bar_fits_into_80_columns(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "80")
-    bar = next(line for line in fullcert("train", *QUICK).err.splitlines() if line.startswith("training"))
+    bar = next(line for line in command("train", *QUICK).err.splitlines() if line.startswith("training"))
     assert "…" not in bar and "certified" in bar and re.search(r"\d:\d\d:\d\d\s*$", bar)
 
 
-def test_defaults_predict_a_number_well(fullcert: Command, tmp_path: Path) -> None:
+def test_defaults_predict_a_number_well(command: Command, tmp_path: Path) -> None:
     """Columns that say almost the same make the squares steep; the steps must not be too long for that."""
     rows = [(a, a + b / 9, a - b / 8, "xyz"[b % 3], 40 + 3 * a + b) for a in range(20) for b in range(5)]
     lines = ["a,b,c,word,value", *(",".join(map(str, row)) for row in rows)]
     (tmp_path / "t.csv").write_text("\n".join(lines) + "\n")
     flags = ("--data", tmp_path / "t.csv", "--target", "value", "--regression", "--target-tolerance", "0.5")
-    metrics = json.loads(fullcert("train", *flags, "--quiet", "--json", "-").out)
+    metrics = json.loads(command("train", *flags, "--quiet", "--json", "-").out)
     spread = 15.0  # of the target: the mean absolute error of always answering the mean
     assert metrics["mean_absolute_error"] < metrics["certified_mean_absolute_error"] < spread / 3
 
 
-def test_json_on_standard_output_is_alone_there(fullcert: Command) -> None:
-    result = fullcert("train", "--json", "-", *QUICK)
+def test_json_on_standard_output_is_alone_there(command: Command) -> None:
+    result = command("train", "--json", "-", *QUICK)
     assert json.loads(result.out).keys() >= KEYS and "certified accuracy" in result.err
 
 
-def test_quiet_prints_nothing(fullcert: Command, tmp_path: Path) -> None:
-    result = fullcert("train", "--quiet", "--json", tmp_path / "metrics.json", *QUICK)
+def test_quiet_prints_nothing(command: Command, tmp_path: Path) -> None:
+    result = command("train", "--quiet", "--json", tmp_path / "metrics.json", *QUICK)
     assert result == (0, "", "")
     assert json.loads((tmp_path / "metrics.json").read_text())["seed"] == 0
 
 
-def test_a_run_can_be_repeated(fullcert: Command) -> None:
+def test_a_run_can_be_repeated(command: Command) -> None:
     def metrics() -> dict[str, object]:
-        result = fullcert("train", "--json", "-", "--quiet", *QUICK, "--batch-size", "400")
+        result = command("train", "--json", "-", "--quiet", *QUICK, "--batch-size", "400")
         return {**json.loads(result.out), "seconds": None}
 
     assert metrics() == metrics()
 
 
-def test_control_c_says_how_to_go_on(fullcert: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_control_c_says_how_to_go_on(command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupted(*_: object) -> None:
         raise KeyboardInterrupt
 
     monkeypatch.setattr("fullcert.evaluation.on_test", interrupted)
-    result = fullcert("train", "--out", tmp_path / "run", *QUICK)
+    result = command("train", "--out", tmp_path / "run", *QUICK)
     assert result.code == 130 and "fullcert: interrupted" in result.err and "--resume" in result.err
 
 
-def test_a_finished_run_is_not_shown_as_that_of_other_options(fullcert: Command, tmp_path: Path) -> None:
-    first = fullcert("train", "--out", tmp_path / "run", "--json", "-", "--quiet", *QUICK)
-    again = fullcert("train", "--out", tmp_path / "run", "--json", "-", "--quiet", "--resume")
+def test_a_finished_run_is_not_shown_as_that_of_other_options(command: Command, tmp_path: Path) -> None:
+    first = command("train", "--out", tmp_path / "run", "--json", "-", "--quiet", *QUICK)
+    again = command("train", "--out", tmp_path / "run", "--json", "-", "--quiet", "--resume")
     assert first.code == again.code == 0 and first.out == again.out
-    other = fullcert("train", "--out", tmp_path / "run", "--resume", "--lr", "5")
+    other = command("train", "--out", tmp_path / "run", "--resume", "--lr", "5")
     assert other.code == 2 and other.out == "" and "finished" in other.err and len(other.err.splitlines()) == 1
 
 
-def test_when_nothing_is_certified_there_is_advice(fullcert: Command) -> None:
-    result = fullcert("train", "--domain", "interval", "--epsilon", "0.5", *QUICK)
+def test_when_nothing_is_certified_there_is_advice(command: Command) -> None:
+    result = command("train", "--domain", "interval", "--epsilon", "0.5", *QUICK)
     out = " ".join(result.out.split())
     assert "None of these 200 predictions is certified" in out and "What may help: fewer epochs" in out
 
 
-def test_void_bounds_certify_nothing_and_say_when(fullcert: Command, tmp_path: Path) -> None:
-    result = fullcert(
+def test_void_bounds_certify_nothing_and_say_when(command: Command, tmp_path: Path) -> None:
+    result = command(
         *("train", "--domain", "interval", "--epsilon", "1", "--lr", "1e9", "--activation", "relu", "--hidden", "3"),
         *("--epochs", "6", "--out", tmp_path / "run"),
     )

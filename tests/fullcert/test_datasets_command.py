@@ -6,17 +6,15 @@ import json
 import os
 import resource
 import shutil
-import sys
 import tempfile
 import threading
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import NamedTuple
 
 import pytest
+from commands import Command, Result
 
-from fullcert.command import main
 from fullcert.datasets import ABOUT, About, Copy, File, load
 from fullcert.datasets.fetching import fetch, part_of
 from fullcert.datasets.holdings import inspect, listing
@@ -26,26 +24,10 @@ CONTENT = bytes(range(256)) * 4000  # about a megabyte: several blocks
 DATA = Path(os.environ.get("BOUNDFLOW_DATA", "data"))
 
 
-class Result(NamedTuple):
-    code: int
-    out: str
-    err: str
-
-
-Command = Callable[..., Result]
-
-
 @pytest.fixture
-def fullcert(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Command:
+def fullcert(command: Command) -> Command:
     """`fullcert datasets`, run in this process."""
-
-    def run(*arguments: object) -> Result:
-        monkeypatch.setattr(sys, "argv", ["fullcert", "datasets", *map(str, arguments)])
-        with pytest.raises(SystemExit) as exit:
-            main()
-        return Result(int(exit.value.code or 0), *capsys.readouterr())
-
-    return run
+    return lambda *arguments: command("datasets", *arguments)
 
 
 def sentence(result: Result) -> str:
@@ -414,10 +396,10 @@ def test_where(fullcert: Command, publish: Publish, tmp_path: Path, monkeypatch:
     assert json.loads(fullcert("where", "--json", "-", "--quiet").out)["exists"] is False
 
 
-@pytest.mark.parametrize("command", ["list", "fetch", "verify", "where"])
-def test_help_ends_with_an_example(fullcert: Command, command: str) -> None:
-    result = fullcert(command, "--help")
-    assert result.code == 0 and f"datasets {command}" in result.out.strip().splitlines()[-1]
+@pytest.mark.parametrize("name", ["list", "fetch", "verify", "where"])
+def test_help_ends_with_an_example(fullcert: Command, name: str) -> None:
+    result = fullcert(name, "--help")
+    assert result.code == 0 and f"datasets {name}" in result.out.strip().splitlines()[-1]
     assert all(flag in result.out for flag in ("--data-dir", "BOUNDFLOW_DATA", "--json", "--quiet"))
 
 
