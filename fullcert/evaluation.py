@@ -2,6 +2,7 @@
 shows of it."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import fields
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ from torch import Tensor, nn
 import boundflow as bf
 from boundflow.threats import Linf, Threat
 from fullcert.encoding import DECLARED, Encoding, Image, Number
+from fullcert.options import THREAT, Options, flag_of
 from fullcert.training import Recipe
 
 FORMAT = 1
@@ -112,7 +114,7 @@ def essence(recipe: Recipe, certificate: bf.Certificate, test: Answers, metrics:
         "threat": {
             "training": recipe.threats.training_words,
             "test": recipe.threats.test_words,
-            "formal": certificate.record["threat"],
+            "formal": formal(recipe),
         },
         "headline": {
             "samples": len(test.true),
@@ -150,6 +152,19 @@ def evaluate(
         "notes": notes(recipe, certificate),
         "written": written(certificate),
     }
+
+
+def formal(recipe: Recipe) -> str:
+    """The threat to the training data as it was given: to a table by flags, whose amounts are in its own units."""
+    if recipe.task.encoding is None:
+        return repr(recipe.threats.training)
+    told = []
+    for entry in fields(Options):
+        value = getattr(recipe.options, entry.name)
+        if entry.metadata["rich_help_panel"] != THREAT or entry.name.startswith("test_") or value in (entry.default, 0):
+            continue
+        told += [f"{flag_of(entry.name)} {part}" for part in (value if isinstance(value, tuple) else (value,))]
+    return " ".join(told)
 
 
 def samples(recipe: Recipe, test: Answers) -> list[dict[str, Any]]:

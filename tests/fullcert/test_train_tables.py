@@ -472,3 +472,9 @@ def test_poisoned_tables_change_no_certified_label(
             assert sure["lower"][0] <= plain["lower"][0] and plain["upper"][0] <= sure["upper"][0]
             changed += plain["lower"] != sure["lower"]
     assert changed, "the attacks did something"
+
+
+def test_the_report_names_the_threat_in_the_units_of_the_table(command: Command, table: Path, tmp_path: Path) -> None:
+    flags = ("--tolerance", "age=0.5", "--flip-labels", "1")
+    metrics(command, "--data", table, *INCOME, *flags, "--out", tmp_path / "run")
+    assert evaluated(tmp_path / "run")["threat"]["formal"] == "--tolerance age=0.5 --flip-labels 1"
