@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import itertools
+from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -556,14 +557,29 @@ class Centered(nn.Module):
         return x - x.mean(0)
 
 
-@pytest.mark.parametrize("layer", [nn.Dropout(0.5), Centered()])
-def test_batches_that_cannot_be_taken_apart_are_not(layer: nn.Module) -> None:
+class Meeting(nn.Sequential):
+    """Samples meet in the network's own code, before its last layer, where no layer shows it."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        hidden = torch.tanh(self[0](x))
+        return self[-1](hidden - hidden.mean(0))
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda first, head: nn.Sequential(first, nn.Tanh(), nn.Dropout(0.5), head),
+        lambda first, head: nn.Sequential(first, nn.Tanh(), Centered(), head),
+        Meeting,
+    ],
+)
+def test_batches_that_cannot_be_taken_apart_are_not(make: Callable[..., nn.Sequential]) -> None:
     """Masks are drawn for a batch, and a layer may mix samples, though a head of zeros hides it at first."""
     data = observed("bce", torch.float64)
     torch.manual_seed(0)
-    model = nn.Sequential(nn.Linear(FEATURES, 4), nn.Tanh(), layer, nn.Linear(4, 1)).double()
+    model = make(nn.Linear(FEATURES, 4), nn.Linear(4, 1)).double()
     with torch.no_grad():
-        model[3].weight.zero_()
+        model[-1].weight.zero_()
     certificate = certified(T.Linf(1e-6), "bce", data, "zonotope", model=model, memory=60_000)
     for bound, value in zip(certificate.model.parameters(), certificate.nominal.parameters(), strict=True):
         assert bool(bound.contains(value.detach()).all())
