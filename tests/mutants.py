@@ -127,7 +127,6 @@ MUTANTS = [
     ("clean.py", "return rounding.up(self.radius + self.samples.worst(self.more))", "return self.radius", "touched samples missed in a radius"),
     ("clean.py", "beyond = torch.cat([part.beyond for part in parts], 1)", "beyond = torch.cat([part.beyond for part in parts[:1] * len(parts)], 1)", "excess of later pieces lost"),
     ("chunks.py", "parameter.add_(torch.randn_like(parameter))", "pass", "a head of zeros hides what mixes samples"),
-    ("chunks.py", "if not all(torch.equal(first, second) for first, second in zip(state, after, strict=True)):", "if False:", "masks drawn for every piece"),
     ("clipping.py", "radius = rounding.up(largest + bounds.abs().amax(0) + 2 * form.radius)", "radius = rounding.up(form.radius)", "replaced gradients not in the form"),
     ("clipping.py", "return torch.nan_to_num(gradient, nan=0.0, posinf=0.0, neginf=0.0)", "return gradient", "gradients that overflow"),
     ("rules/unary.py", "lines.append((slope, mu, torch.maximum(*errors), errors[1]))", "lines.append((slope, mu, errors[1], errors[1]))", "the line of clean samples taken for touched ones"),

@@ -664,3 +664,35 @@ def test_records_and_restrictions_mean_what_they_say() -> None:
     assert T.Linf(0.1).on(samples=[1, 2]).on(samples=[2, 3]).samples.tolist() == [2]
     lifted = T.Linf(0.1).on(features=[0, 1]).on(features=[1]).lift(None, torch.zeros(1, 3), torch.zeros(1), [0]).inputs
     assert (lifted.upper > 0).tolist() == [[False, True, False]]
+
+
+def _clipped_training(model: nn.Module, x: Tensor, y: Tensor, norm: float, steps: int) -> nn.Module:
+    """Plain PyTorch: the gradient of every sample clipped, then their mean, with learning rate 0.5."""
+    plain = copy.deepcopy(model)
+    for _ in range(steps):
+        total = [torch.zeros_like(parameter) for parameter in plain.parameters()]
+        for one in range(len(x)):
+            plain.zero_grad()
+            F.binary_cross_entropy_with_logits(plain(x[one : one + 1]), y[one : one + 1, None].double()).backward()
+            nn.utils.clip_grad_norm_(plain.parameters(), norm)
+            for kept, parameter in zip(total, plain.parameters(), strict=True):
+                kept += parameter.grad
+        with torch.no_grad():
+            for kept, parameter in zip(total, plain.parameters(), strict=True):
+                parameter -= 0.5 * kept / len(x)
+    return plain
+
+
+def test_a_sample_replaced_by_something_far_away() -> None:
+    """From the second step on gradients have rows, and what replaces a sample must be in their radius too."""
+    torch.manual_seed(0)
+    x = torch.randn(12, 2, dtype=torch.float64)
+    y, model = (x[:, 0] > 0).long(), nn.Sequential(nn.Linear(2, 3), nn.Tanh(), nn.Linear(3, 1)).double()
+    recipe = {"loss": "bce", "optimizer_options": {"lr": 0.5}, "epochs": 3, "clip_gradients": 0.3}
+    certificate = bf.certify(model, (x, y), threat=T.AtMost(1, T.Replacement()), **recipe)
+    for place, size, label in itertools.product(range(0, 12, 3), (5.0, -5.0), (0, 1)):
+        poisoned, labels = x.clone(), y.clone()
+        poisoned[place], labels[place] = size * torch.tensor([1.0, -1.0]), label
+        plain = _clipped_training(model, poisoned, labels, 0.3, 3)
+        for bound, value in zip(certificate.model.parameters(), plain.parameters(), strict=True):
+            assert bool(bound.contains(value.detach()).all())
