@@ -19,6 +19,7 @@ import boundflow as bf
 from boundflow import symbols
 from boundflow.bounded import Form
 from boundflow.clean import Excess, Samples
+from boundflow.clipping import clipped_gradients
 from boundflow.support import Columns, Kind, Part
 
 
@@ -696,3 +697,19 @@ def test_a_sample_replaced_by_something_far_away() -> None:
         plain = _clipped_training(model, poisoned, labels, 0.3, 3)
         for bound, value in zip(certificate.model.parameters(), plain.parameters(), strict=True):
             assert bool(bound.contains(value.detach()).all())
+
+
+def test_a_gradient_that_overflows_counts_as_zero() -> None:
+    """Features can be so large that no norm bounds their gradient: plain training leaves such a sample out."""
+    x = torch.tensor([[1.0], [1e200], [-2.0]], dtype=torch.float64)
+    model = nn.Linear(1, 1, bias=False).double()
+
+    def backward(one: Tensor) -> Tensor:
+        loss = (model(x[one]) ** 2).sum()
+        loss.backward()
+        return loss.detach()
+
+    with torch.no_grad():
+        model.weight.fill_(1.0)
+    clipped_gradients(model, torch.arange(3), backward, 0.5, None)
+    assert model.weight.grad is not None and abs(float(model.weight.grad) - 2 * 0.5 / 3) < 1e-6
