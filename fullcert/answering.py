@@ -1,6 +1,5 @@
 """What the certificate of a run says of new rows: the label of each, whether it is certified, bounds and margin."""
 
-import json
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -14,7 +13,7 @@ from rich.table import Table as Shown
 
 import boundflow as bf
 from boundflow import files
-from boundflow.certificate import KEY
+from boundflow.certificate import FORMAT, KEY
 from boundflow.threats import Threat
 from fullcert import models, runs, tables, tasks, threats
 from fullcert.encoding import Encoding, Image, Number, Target, as_words
@@ -76,11 +75,10 @@ def load(path: Path, options: Options, shape: tuple[int, ...], encoding: Encodin
 def certificate_shape(path: Path) -> tuple[int, ...]:
     """The shape of the inputs, from the record alone: the network may be one that only the user's file makes."""
     try:
-        return tuple(json.loads(files.read(path, KEY, "certificate")[1])["input_shape"])
+        tensors, text = files.read(path, KEY, "certificate")
+        return tuple(files.unsealed(path, text, tensors, FORMAT)["input_shape"])
     except bf.BoundFlowError as error:
         raise Mistake(str(error)) from None
-    except (ValueError, KeyError, TypeError):
-        raise Mistake(f"{path} is damaged: what it says of itself cannot be read") from None
 
 
 def classes_of(run: Path) -> tuple[str, ...]:
@@ -175,15 +173,11 @@ def summary(rows: dict[str, list[Any]]) -> dict[str, Any]:
     return told
 
 
-def by_row(rows: dict[str, list[Any]]) -> list[dict[str, Any]]:
-    return [dict(zip(rows, values, strict=True)) for values in zip(*rows.values(), strict=True)]
-
-
 def show(rows: dict[str, list[Any]], told: dict[str, Any], out: Path | None, console: Console) -> None:
     """The first rows as a table, and the sum of it."""
     if out is None:
         table = Shown(*rows)
-        for values in by_row(rows)[:SHOWN]:
+        for values in tables.by_row(rows)[:SHOWN]:
             table.add_row(*(escape(_word(name, value)) for name, value in values.items()))
         console.print(table)
         if len(rows["row"]) > SHOWN:

@@ -17,10 +17,7 @@ def main() -> None:
     try:
         from fullcert.commands import run
 
-        code = run(sys.argv[1:])
-        if code == INTERRUPTED:  # typer makes Ctrl-C an exit without a word
-            raise KeyboardInterrupt
-        sys.exit(code)
+        sys.exit(run(sys.argv[1:]))
     except Mistake as mistake:
         sentence = str(mistake)
     except KeyboardInterrupt:

@@ -125,6 +125,11 @@ class Encoding:
                 names += [column.name] * column.width
         return tuple(names)
 
+    @property
+    def numbers(self) -> list[int]:
+        """Which inputs are numbers, and not categories."""
+        return [place for c in self.columns if isinstance(c, Number) for place in self.places(c.name)]
+
     def places(self, name: str) -> list[int]:
         """Which inputs a column becomes."""
         begin = 0

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 import boundflow as bf
 from boundflow.threats import Linf, Threat
-from fullcert.encoding import DECLARED, Encoding, Image, Number
+from fullcert.encoding import DECLARED, Encoding, Image
 from fullcert.options import THREAT, Options, flag_of
 from fullcert.training import Recipe
 
@@ -29,9 +29,9 @@ class Answers:
 
     def __init__(self, recipe: Recipe, certificate: bf.Certificate, x: Tensor, y: Tensor, threat: Threat):
         self.regression, self.true = recipe.task.regression, y
-        pieces = [certificate.predict(part, threat=threat, chunk=CHUNK) for part in x.split(CHUNK)]
-        joined = [torch.cat([getattr(piece, name) for piece in pieces]).cpu() for name in FIELDS]
-        self.label, self.certified, self.lower, self.upper, self.margin = joined
+        found = certificate.predict(x, threat=threat, chunk=CHUNK)
+        self.label, self.certified, self.margin = (part.cpu() for part in (found.label, found.certified, found.margin))
+        self.lower, self.upper = found.lower.cpu(), found.upper.cpu()
         with torch.no_grad():
             plain = torch.cat([certificate.nominal(threat.observed(part)) for part in x.split(CHUNK)]).cpu()
         if self.regression and recipe.task.encoding is not None:
@@ -61,9 +61,6 @@ class Answers:
             "certified_accuracy": _share(self.right),
             "certified_robustness": _share(self.certified),
         }
-
-
-FIELDS = ("label", "certified", "lower", "upper", "margin")
 
 
 def on_test(recipe: Recipe, certificate: bf.Certificate) -> Answers:
@@ -183,7 +180,7 @@ def samples(recipe: Recipe, test: Answers) -> list[dict[str, Any]]:
 
 def _radii(recipe: Recipe, certificate: bf.Certificate) -> list[dict[str, float]]:
     """How far test inputs could move: from none to the radius of the run and beyond, on some of the samples."""
-    if certificate.model is None or recipe.threats.test.touches("weights"):
+    if certificate.model is None:
         return []
     x, y = (part[:CURVE] for part in recipe.tensors(recipe.data.test))
     if bool(torch.isnan(x).any()):
@@ -209,10 +206,7 @@ def _moved(recipe: Recipe, epsilon: float) -> Threat | None:
     moved = Linf(epsilon, clip=recipe.data.valid)
     if encoding is None or isinstance(encoding.columns[0], Image):
         return moved
-    numbers = [
-        place for column in encoding.columns if isinstance(column, Number) for place in encoding.places(column.name)
-    ]
-    return moved.on(features=numbers) if numbers else None
+    return moved.on(features=encoding.numbers) if encoding.numbers else None
 
 
 def layers(certificate: bf.Certificate) -> list[dict[str, Any]]:

@@ -25,6 +25,7 @@ from fullcert.mistakes import Mistake
 OPTIONS, COLUMNS, STEPS, METRICS = "options.toml", "columns.json", "metrics.jsonl", "metrics.json"
 CERTIFICATE, EVALUATION, REPORT = "certificate.safetensors", "evaluation.json", "report.html"
 PICTURE, CHECKPOINT = "barriers.png", "checkpoint.safetensors"
+FILES = (OPTIONS, COLUMNS, STEPS, METRICS, CERTIFICATE, EVALUATION, REPORT, PICTURE, CHECKPOINT)
 
 
 def make_folder(path: Path) -> None:

@@ -206,9 +206,13 @@ def as_parquet(columns: Mapping[str, list[Any]]) -> bytes:
     return stream.getvalue()
 
 
+def by_row(columns: Mapping[str, list[Any]]) -> list[dict[str, Any]]:
+    """Columns as rows."""
+    return [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
+
+
 def as_json(columns: Mapping[str, list[Any]]) -> bytes:
-    rows = [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
-    return (json.dumps(rows, indent=1, allow_nan=False) + "\n").encode()
+    return (json.dumps(by_row(columns), indent=1, allow_nan=False) + "\n").encode()
 
 
 WRITERS: dict[str, Callable[[Mapping[str, list[Any]]], bytes]] = {

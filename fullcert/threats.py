@@ -162,12 +162,7 @@ def _moved(subject: Subject, epsilon: float) -> Threat:
     """Every number moved; one-hot columns stay."""
     if subject.encoding is None or subject.inputs.ndim != 2:
         return Linf(epsilon, clip=subject.valid)
-    numbers = [
-        place
-        for column in subject.encoding.columns
-        if isinstance(column, Number)
-        for place in subject.encoding.places(column.name)
-    ]
+    numbers = subject.encoding.numbers
     if not numbers:
         raise Mistake("--epsilon moves numbers, and this table has none: use --any-category or --flip-labels")
     amounts = np.zeros(subject.inputs.shape[1])
@@ -294,8 +289,6 @@ def _filled_in(options: Options, subject: Subject) -> Threat | None:
             raise Mistake(f"--missing {name} is for numbers: an empty cell of words is a category of its own")
         if given is None:
             raise Mistake(f"--missing {name}: the training rows hold no value from which a range could be taken")
-        if not np.isfinite(given).all():
-            raise Mistake(f"--missing {name} must have a finite range, such as {name}=17:90")
         ranges[place] = sorted((end - column.center) / column.scale for end in given)
     return Missing(ranges)
 

@@ -40,6 +40,6 @@ def certify(
     if out is not None:
         runs.write(out, tables.written(rows, out.suffix))
     summary = answering.summary(rows)
-    results.give(json, {**summary, "rows": answering.by_row(rows)})
+    results.give(json, {**summary, "rows": tables.by_row(rows)})
     if not quiet:
         answering.show(rows, summary, out, Console(stderr=json == "-"))

@@ -46,9 +46,10 @@ def train(
     from fullcert.training import Recipe
 
     results.check(json)
-    options = resolve(earlier(out) if resume else {})
+    before = earlier(out) if resume else {}
+    options = resolve(before)
     if resume:
-        check_unchanged(options, resolved({}, earlier(out)), out)
+        check_unchanged(options, resolved({}, before), out)
     if out and resume and (out / runs.METRICS).exists():  # nothing is left to do
         return told(finished(out), out, json, quiet)
     with working("loading", hidden=quiet):
@@ -130,9 +131,7 @@ def board_of(folder: Path | None, recipe: Any) -> list[Any]:
 def begin(out: Path, recipe: Any, resume: bool) -> None:
     """What is known before the first step. A new run takes the place of an old one."""
     if not resume:
-        for name in (runs.CERTIFICATE, runs.METRICS, runs.EVALUATION, runs.REPORT, runs.PICTURE, runs.COLUMNS):
-            (out / name).unlink(missing_ok=True)
-        for name in (runs.STEPS, runs.CHECKPOINT, runs.OPTIONS):
+        for name in runs.FILES:
             (out / name).unlink(missing_ok=True)
     if recipe.task.encoding is not None and not (out / runs.COLUMNS).exists():
         runs.write(out / runs.COLUMNS, runs.as_json(recipe.task.encoding.as_data()).encode())
