@@ -116,9 +116,9 @@ class Certificate:
             raise ValueError(f"{len(prediction)} inputs and {len(y)} labels")
         threat = self._threat(epsilon, clip, threat)
         with torch.no_grad():
-            right = _classes(self.nominal(threat.observed(self._checked(x, threat)))) == y
+            right = classes(self.nominal(threat.observed(self._checked(x, threat)))) == y
         certified = prediction.certified & (prediction.label == y)
-        return Accuracy(_share(right), _share(certified), _share(prediction.certified))
+        return Accuracy(share(right), share(certified), share(prediction.certified))
 
     @property
     def _regression(self) -> bool:
@@ -156,7 +156,7 @@ class Certificate:
         if logits is None:
             unknown = torch.full_like(plain, torch.inf)
             none = torch.zeros(len(x), dtype=torch.bool, device=x.device)
-            label = plain if self._regression else _classes(plain)
+            label = plain if self._regression else classes(plain)
             return Prediction(label, none, -unknown, unknown, torch.full_like(plain[:, 0], -torch.inf))
         if self._regression:
             every = torch.ones(len(x), dtype=torch.bool, device=x.device)
@@ -164,7 +164,7 @@ class Certificate:
         leads = _leads(logits)
         margin, label = leads.max(1)
         certified = margin > 0
-        return Prediction(torch.where(certified, label, _classes(plain)), certified, logits.lower, logits.upper, margin)
+        return Prediction(torch.where(certified, label, classes(plain)), certified, logits.lower, logits.upper, margin)
 
     def _logits(self, x: Tensor, threat: Threat) -> Bounded:
         """The outputs of every model in the set on every allowed input; rows track what inputs share, if they fit."""
@@ -271,9 +271,11 @@ def _leads(logits: Bounded) -> Tensor:
     return torch.stack(columns, 1)
 
 
-def _classes(logits: Tensor) -> Tensor:
+def classes(logits: Tensor) -> Tensor:
+    """The class that logits answer; one logit decides between two by its sign."""
     return (logits[:, 0] > 0).long() if logits.shape[1] == 1 else logits.argmax(1)
 
 
-def _share(decisions: Tensor) -> float:
+def share(decisions: Tensor) -> float:
+    """The fraction that is true."""
     return decisions.double().mean().item()

@@ -10,9 +10,11 @@ import torch
 from torch import Tensor, nn
 
 import boundflow as bf
+from boundflow.certificate import classes, share
 from boundflow.threats import Linf, Threat
 from fullcert.encoding import DECLARED, Encoding, Image
 from fullcert.options import THREAT, Options, flag_of
+from fullcert.planes import grid_around
 from fullcert.training import Recipe
 
 FORMAT = 1
@@ -41,7 +43,7 @@ class Answers:
             )
             self.true = y * target.scale + target.center
             self.margin = (self.upper - self.lower).amax(1)
-        self.plain = plain[:, 0] if self.regression else _classes(plain)
+        self.plain = plain[:, 0] if self.regression else classes(plain)
 
     @property
     def right(self) -> Tensor:
@@ -57,9 +59,9 @@ class Answers:
                 "mean_width": _finite((self.upper - self.lower).mean()),
             }
         return {
-            "nominal_accuracy": _share(self.plain == self.true),
-            "certified_accuracy": _share(self.right),
-            "certified_robustness": _share(self.certified),
+            "nominal_accuracy": share(self.plain == self.true),
+            "certified_accuracy": share(self.right),
+            "certified_robustness": share(self.certified),
         }
 
 
@@ -70,14 +72,6 @@ def on_test(recipe: Recipe, certificate: bf.Certificate) -> Answers:
 
 def _finite(value: Tensor) -> Any:
     return float(value) if bool(torch.isfinite(value)) else None
-
-
-def _share(decisions: Tensor) -> float:
-    return decisions.double().mean().item()
-
-
-def _classes(logits: Tensor) -> Tensor:
-    return (logits[:, 0] > 0).long() if logits.shape[1] == 1 else logits.argmax(1)
 
 
 def measure(recipe: Recipe, certificate: bf.Certificate, test: Answers) -> dict[str, Any]:
@@ -238,16 +232,16 @@ def plane(recipe: Recipe, certificate: bf.Certificate) -> dict[str, Any]:
     known = ~np.isnan(train.inputs).any(1)  # a sample of which a value is missing has no place in the plane
     inputs, labels = train.inputs[known], train.labels[known]
     x = torch.as_tensor(inputs, dtype=recipe.dtype, device=recipe.device)
-    ends, grid = grid_around(x, POINTS)
+    across, down, grid = grid_around(x, POINTS)
     epsilons = radii_of(recipe)
     with torch.no_grad():
-        plain = "".join(map(str, _classes(certificate.nominal(grid)).tolist()))
+        plain = "".join(map(str, classes(certificate.nominal(grid)).tolist()))
     drawn = slice(0, DRAWN)
     points = zip(*inputs[drawn].T.tolist(), labels[drawn].tolist(), strict=True)
     return {
         "features": list(recipe.data.features or ("first feature", "second feature")),
-        "across": ends[0],
-        "down": ends[1],
+        "across": [float(across[0]), float(across[-1])],
+        "down": [float(down[0]), float(down[-1])],
         "points": POINTS,
         "epsilons": epsilons,
         "start": epsilons.index(min(epsilons, key=lambda e: abs(e - recipe.options.test_epsilon))),
@@ -255,16 +249,6 @@ def plane(recipe: Recipe, certificate: bf.Certificate) -> dict[str, Any]:
         "nominal": plain,
         "train": [list(point) for point in points],
     }
-
-
-def grid_around(x: Tensor, points: int) -> tuple[list[list[float]], Tensor]:
-    """The ends of both axes around the samples, and the grid between them, row by row."""
-    low, high = x.amin(dim=0), x.amax(dim=0)
-    edge = 0.15 * (high - low).amax() + 1e-9
-    across, down = (torch.linspace(*ends, points).to(x) for ends in zip(low - edge, high + edge, strict=True))
-    rows, columns = torch.meshgrid(down, across, indexing="ij")
-    ends = [[float(axis[0]), float(axis[-1])] for axis in (across, down)]
-    return ends, torch.stack([columns.flatten(), rows.flatten()], dim=1)
 
 
 def _marks(certificate: bf.Certificate, grid: Tensor, epsilon: float) -> str:

@@ -19,6 +19,7 @@ from torch import Tensor, nn
 
 import boundflow as bf
 from fullcert.options import Options
+from fullcert.planes import grid_around
 from fullcert.training import Recipe
 
 # Blue and orange of Okabe and Ito, told apart by colour-blind readers; markers differ in shape too.
@@ -32,7 +33,9 @@ def barriers(recipe: Recipe, certificate: bf.Certificate, points: int = 90) -> b
     """A PNG of the certified regions of both classes, the undecided band and the training samples."""
     train = recipe.data.train
     known = ~np.isnan(train.inputs).any(1)  # a sample of which a value is missing has no place in the plane
-    across, down, grid = plane(torch.as_tensor(train.inputs[known], dtype=recipe.dtype, device=recipe.device), points)
+    across, down, grid = grid_around(
+        torch.as_tensor(train.inputs[known], dtype=recipe.dtype, device=recipe.device), points
+    )
     preference = preferring(certificate)
     bounds = preference.predict(grid, recipe.options.test_epsilon)
     with torch.no_grad():
@@ -73,15 +76,6 @@ def zero_line(axes: Axes, across: Tensor, down: Tensor, values: Tensor, **style:
     """Where the values are zero, if they are anywhere; matplotlib warns if they are not."""
     if values.min() < 0 < values.max():
         axes.contour(across, down, values, levels=[0], linewidths=1.2, **style)
-
-
-def plane(inputs: Tensor, points: int) -> tuple[Tensor, Tensor, Tensor]:
-    """The two axes around the samples, and the grid of points they span."""
-    low, high = inputs.amin(dim=0), inputs.amax(dim=0)
-    edge = 0.15 * (high - low).amax()
-    across, down = (torch.linspace(*ends, points).to(inputs) for ends in zip(low - edge, high + edge, strict=True))
-    rows, columns = torch.meshgrid(down, across, indexing="ij")
-    return across.cpu(), down.cpu(), torch.stack([columns.flatten(), rows.flatten()], dim=1)
 
 
 def title(options: Options) -> str:

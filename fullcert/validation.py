@@ -11,7 +11,6 @@ a constant and none for a set.
 from __future__ import annotations
 
 import copy
-import warnings
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -161,8 +160,7 @@ def validate(model: nn.Module, trial: Trial, domain: str) -> Validation:
     """Try a model on sets, whole and in parts. The model is left as it is."""
     check_known("domain", domain, DOMAINS)
     model = in_training(copy.deepcopy(model).double())
-    with torch.random.fork_rng(devices=[]), warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "TF32 acceleration")  # of PyTorch, where a rule switches oneDNN off
+    with torch.random.fork_rng(devices=[]):
         walk = _walked(copy.deepcopy(model), trial)
         whole = {name: _stepped(copy.deepcopy(model), trial, name) for name in DOMAINS}
         layers = tuple(_layers(model, walk))
