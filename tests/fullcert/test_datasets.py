@@ -255,37 +255,57 @@ def test_without_scikit_learn_the_sentence_says_what_to_install(monkeypatch: pyt
 ONE = np.zeros((4, 28, 28), np.uint8)
 IMAGES = "mnist/train-images-idx3-ubyte.gz"
 PICKLED = np.array([pickle.dumps("anything")], dtype=object)
-DAMAGED = [
-    ("mnist", IMAGES, b""),
-    ("mnist", IMAGES, b"<html>not found</html>"),
-    ("mnist", IMAGES, idx(ONE)[:-20]),
-    ("mnist", IMAGES, gzip.compress(b"")),
-    ("mnist", IMAGES, gzip.compress(b"\0\0\x08")),
-    ("mnist", IMAGES, gzip.compress(b"\0\0\x08\x00")),
-    ("mnist", IMAGES, gzip.compress(b"\0\0\x08\x03\0\0")),
-    ("mnist", IMAGES, gzip.compress(gzip.decompress(idx(ONE))[:-1])),
-    ("mnist", IMAGES, gzip.compress(b"\0\0\x0d" + gzip.decompress(idx(ONE))[3:])),
-    ("mnist", IMAGES, gzip.compress(b"\0\0\x08\x02" + b"\xff" * 8 + bytes(1))),
-    ("mnist", IMAGES, idx(np.zeros((40, 27, 28)))),
-    ("mnist", "mnist/train-labels-idx1-ubyte.gz", idx(np.zeros(39))),
-    ("mnist", "mnist/train-labels-idx1-ubyte.gz", idx(np.full(40, 10))),
-    ("cifar-10", CIFAR, b""),
-    ("cifar-10", CIFAR, archive(cifar_members())[:-1000]),
-    ("cifar-10", CIFAR, gzip.compress(b"no archive" * 100)),
-    ("cifar-10", CIFAR, archive({})),
-    ("cifar-10", CIFAR, archive({**cifar_members(), "cifar-10-batches-bin/data_batch_2.bin": bytes(3072)})),
-    ("cifar-10", CIFAR, archive({**cifar_members(), "cifar-10-batches-bin/data_batch_2.bin": b"\x0a" * 3073})),
-    ("pneumonia-mnist", PNEUMONIA, b""),
-    ("pneumonia-mnist", PNEUMONIA, npz(pneumonia_arrays())[:-100]),
-    ("pneumonia-mnist", PNEUMONIA, npz({"train_images": ONE})),
-    ("pneumonia-mnist", PNEUMONIA, npz({**pneumonia_arrays(), "val_labels": np.array([[0], [2]])})),
-    ("pneumonia-mnist", PNEUMONIA, npz({**pneumonia_arrays(), "val_images": ONE.astype(float)})),
-    ("pneumonia-mnist", PNEUMONIA, npz({**pneumonia_arrays(), "val_images": PICKLED})),
-    ("pneumonia-mnist", PNEUMONIA, pickle.dumps({"train_images": ONE})),
-]
+DAMAGED = {  # named here: packed files hold the time at which they were made
+    "mnist: empty": ("mnist", IMAGES, b""),
+    "mnist: a page that says not found": ("mnist", IMAGES, b"<html>not found</html>"),
+    "mnist: cut off": ("mnist", IMAGES, idx(ONE)[:-20]),
+    "mnist: packed nothing": ("mnist", IMAGES, gzip.compress(b"")),
+    "mnist: head cut off in its first bytes": ("mnist", IMAGES, gzip.compress(b"\0\0\x08")),
+    "mnist: no dimensions": ("mnist", IMAGES, gzip.compress(b"\0\0\x08\x00")),
+    "mnist: sizes cut off": ("mnist", IMAGES, gzip.compress(b"\0\0\x08\x03\0\0")),
+    "mnist: one byte short": ("mnist", IMAGES, gzip.compress(gzip.decompress(idx(ONE))[:-1])),
+    "mnist: items of eight bytes": ("mnist", IMAGES, gzip.compress(b"\0\0\x0d" + gzip.decompress(idx(ONE))[3:])),
+    "mnist: more items than there can be": ("mnist", IMAGES, gzip.compress(b"\0\0\x08\x02" + b"\xff" * 8 + bytes(1))),
+    "mnist: images of another size": ("mnist", IMAGES, idx(np.zeros((40, 27, 28)))),
+    "mnist: fewer labels than images": ("mnist", "mnist/train-labels-idx1-ubyte.gz", idx(np.zeros(39))),
+    "mnist: a label of no class": ("mnist", "mnist/train-labels-idx1-ubyte.gz", idx(np.full(40, 10))),
+    "cifar-10: empty": ("cifar-10", CIFAR, b""),
+    "cifar-10: cut off": ("cifar-10", CIFAR, archive(cifar_members())[:-1000]),
+    "cifar-10: packed text": ("cifar-10", CIFAR, gzip.compress(b"no archive" * 100)),
+    "cifar-10: no members": ("cifar-10", CIFAR, archive({})),
+    "cifar-10: a record one byte short": (
+        "cifar-10",
+        CIFAR,
+        archive({**cifar_members(), "cifar-10-batches-bin/data_batch_2.bin": bytes(3072)}),
+    ),
+    "cifar-10: a label of no class": (
+        "cifar-10",
+        CIFAR,
+        archive({**cifar_members(), "cifar-10-batches-bin/data_batch_2.bin": b"\x0a" * 3073}),
+    ),
+    "pneumonia-mnist: empty": ("pneumonia-mnist", PNEUMONIA, b""),
+    "pneumonia-mnist: cut off": ("pneumonia-mnist", PNEUMONIA, npz(pneumonia_arrays())[:-100]),
+    "pneumonia-mnist: arrays missing": ("pneumonia-mnist", PNEUMONIA, npz({"train_images": ONE})),
+    "pneumonia-mnist: a label of no class": (
+        "pneumonia-mnist",
+        PNEUMONIA,
+        npz({**pneumonia_arrays(), "val_labels": np.array([[0], [2]])}),
+    ),
+    "pneumonia-mnist: numbers that are no bytes": (
+        "pneumonia-mnist",
+        PNEUMONIA,
+        npz({**pneumonia_arrays(), "val_images": ONE.astype(float)}),
+    ),
+    "pneumonia-mnist: a pickled array": (
+        "pneumonia-mnist",
+        PNEUMONIA,
+        npz({**pneumonia_arrays(), "val_images": PICKLED}),
+    ),
+    "pneumonia-mnist: a pickled dictionary": ("pneumonia-mnist", PNEUMONIA, pickle.dumps({"train_images": ONE})),
+}
 
 
-@pytest.mark.parametrize(("name", "path", "content"), DAMAGED)
+@pytest.mark.parametrize(("name", "path", "content"), DAMAGED.values(), ids=DAMAGED)
 def test_a_damaged_file_is_one_sentence_that_names_it(
     name: str, path: str, content: bytes, tmp_path: Path, few_held: None
 ) -> None:
