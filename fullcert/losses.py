@@ -32,6 +32,16 @@ def outputs(loss: str, classes: int) -> int:
     return 1
 
 
+def learning_rate(loss: str, classes: int) -> float:
+    """For a linear model of scaled columns: the more a gradient turns, the shorter the step.
+
+    The curvature in the outputs is at most 1/4 for bce and 2 for mse; hinge has none, and the slopes of bce. Two
+    classes with ce at half the rate of bce are bce, step by step: the lead of a class is a difference of two outputs.
+    The more classes, the fewer samples each has, and the more the same attack weighs among them.
+    """
+    return 1 / classes if loss == "ce" else {"bce": 1.0, "hinge": 1.0, "mse": 0.1}[loss]
+
+
 def targets(loss: str, classes: int, labels: np.ndarray) -> np.ndarray:
     """What the outputs are compared with."""
     return 2 * labels - 1 if loss == "mse" and classes else labels

@@ -94,7 +94,7 @@ class Options:
 
     loss: str = option("auto", "What is minimised: bce, ce, hinge or mse; auto goes by the task.", TRAINING)
     optimizer: str = option("sgd", "How it is minimised: sgd, adam, adamw or rmsprop.", TRAINING)
-    lr: float = option(0.3, "Learning rate.", TRAINING)
+    lr: float = option(0.3, "Learning rate; for a table it goes by the loss.", TRAINING)
     lr_decay: float = option(0.0, "The learning rate of step t is lr / (1 + this t).", TRAINING)
     momentum: float = option(0.9, "Momentum of sgd and rmsprop; the others have none.", TRAINING)
     weight_decay: float = option(0.0, "Weight decay.", TRAINING)
@@ -169,8 +169,8 @@ def flag_of(name: str) -> str:
 
 # --- presets ----------------------------------------------------------------------------------------------------------
 
-TABLE = {"hidden": "none", "init_scale": 0.0, "lr": 1.0, "momentum": 0.0, "epochs": 5, "batch_size": 0, "order": 2}
-REGRESSION = {"lr": 0.1, "epochs": 10}  # squares are steeper than logarithms: longer steps diverge
+TABLE = {"hidden": "none", "init_scale": 0.0, "lr": None, "momentum": 0.0, "epochs": 5, "batch_size": 0, "order": 2}
+REGRESSION = {"epochs": 10}  # of shorter steps: the learning rate of a table goes by the loss
 IMAGES = {"hidden": "10", "init_scale": 0.25, "lr": 0.4, "momentum": 0.0, "batch_size": 250, "steps": 30, "order": 3}
 HALF_MOONS = {
     **{"hidden": "128", "activation": "relu", "init_scale": 1.0, "loss": "ce", "lr": 2.0, "lr_decay": 0.6},
@@ -178,7 +178,8 @@ HALF_MOONS = {
 }
 # the beginning of a dataset's name -> defaults that train well on it
 PRESETS: dict[str, dict[str, Any]] = {
-    **dict.fromkeys(("adult", "breast-cancer", "iris", "digits"), TABLE),
+    "adult": TABLE,
+    **dict.fromkeys(("breast-cancer", "iris", "digits"), {**TABLE, "lr": 1.0}),  # they span [0, 1] and vary less
     **dict.fromkeys(("mnist", "fashion-mnist", "cifar-10", "pneumonia-mnist"), IMAGES),
     "half-moons": HALF_MOONS,
 }

@@ -38,11 +38,12 @@ class Recipe:
         check_precision(options, self.dtype)
         check_known("domain", options.domain, DOMAINS)
         self.optimizer, taken = choose("optimizer", options.optimizer, OPTIMIZERS)
-        self.optimizer_options = {name: getattr(options, name) for name in taken}
         self.task = tasks.load(options)
         self.data, classes = self.task.data, self.task.data.classes
         loss, missing = losses.chosen(options.loss, classes), self.task.missing or options.missing
-        self.options = options = replace(options, loss=loss, missing=missing)
+        lr = losses.learning_rate(loss, classes) if options.lr is None else options.lr
+        self.options = options = replace(options, loss=loss, lr=lr, missing=missing)
+        self.optimizer_options = {name: getattr(options, name) for name in taken}
         outputs = losses.outputs(options.loss, classes)
         unit = torch.finfo(self.dtype).eps
         train = self.data.train.inputs

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fullcert.mistakes import Mistake
-from fullcert.options import PRESETS, RANGES, TABLE, Options, as_toml, flag_of, parse_widths, read_options, resolve
+from fullcert.options import PRESETS, RANGES, Options, as_toml, flag_of, parse_widths, read_options, resolve
 
 # --- ranges ---------------------------------------------------------------------------------------------------
 
@@ -173,9 +173,9 @@ def test_any_word_and_number_survive(word: str, number: float, tmp_path_factory:
 
 
 def test_the_flag_goes_before_the_file_the_file_before_the_preset_the_preset_before_the_default() -> None:
-    assert resolve({}, {}).lr == Options().lr != TABLE["lr"]
-    assert resolve({"dataset": "iris"}, {}).lr == TABLE["lr"]
-    assert resolve({}, {"dataset": "iris"}).lr == TABLE["lr"]
+    assert resolve({}, {}).lr == Options().lr != PRESETS["iris"]["lr"]
+    assert resolve({"dataset": "iris"}, {}).lr == PRESETS["iris"]["lr"]
+    assert resolve({}, {"dataset": "iris"}).lr == PRESETS["iris"]["lr"]
     assert resolve({"dataset": "iris"}, {"lr": 0.5}).lr == 0.5
     assert resolve({"dataset": "iris", "lr": 0.25}, {"lr": 0.5}).lr == 0.25
     assert resolve({"dataset": "two-moons"}, {"dataset": "iris"}).lr == Options().lr
@@ -183,8 +183,8 @@ def test_the_flag_goes_before_the_file_the_file_before_the_preset_the_preset_bef
 
 def test_a_table_has_its_preset() -> None:
     own = resolve({"data": "people.csv", "target": "y", "dataset": "mnist"}, {})
-    assert (own.hidden, own.init_scale, own.batch_size, own.lr) == ("none", 0.0, 0, 1.0)
-    assert resolve({"data": "people.csv", "target": "y", "regression": True}, {}).lr < 0.5
+    assert (own.hidden, own.init_scale, own.batch_size, own.epochs) == ("none", 0.0, 0, 5)
+    assert resolve({"data": "people.csv", "target": "y", "regression": True}, {}).epochs == 10
 
 
 def test_a_network_with_hidden_layers_does_not_start_from_nothing() -> None:

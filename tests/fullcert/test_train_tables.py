@@ -145,6 +145,42 @@ def test_many_classes(command: Command, tmp_path: Path) -> None:
     assert "use ce" in sentence(command("train", *flags, *QUICK, "--loss", "bce"))
 
 
+@pytest.mark.parametrize(("target", "lr"), [("two", 1.0), ("three", 1 / 3), ("number", 0.1)])
+def test_the_learning_rate_of_a_table_goes_by_the_loss(
+    command: Command, tmp_path: Path, target: str, lr: float
+) -> None:
+    kind = [row % 3 for row in range(60)]
+    columns = {"x": [k + row / 90 for row, k in enumerate(kind)], "three": [f"k{k}" for k in kind]}
+    columns |= {"two": [f"k{min(k, 1)}" for k in kind], "number": [float(k) for k in kind]}
+    table = write_csv(tmp_path / "data.csv", columns)
+    others = [flag for name in ("two", "three", "number") if name != target for flag in ("--ignore", name)]
+    threat = ("--regression", "--target-tolerance", "0.1") if target == "number" else ("--flip-labels", "1")
+    run = tmp_path / "run"
+    metrics(command, "--data", table, "--target", target, *others, *threat, "--out", run)
+    assert tomllib.loads((run / "options.toml").read_text())["lr"] == lr
+    metrics(command, "--config", run / "options.toml", "--lr", "0.2", "--out", tmp_path / "other")
+    assert tomllib.loads((tmp_path / "other" / "options.toml").read_text())["lr"] == 0.2
+
+
+def test_three_classes_are_certified_with_the_defaults(command: Command, tmp_path: Path) -> None:
+    wine = pytest.importorskip("sklearn.datasets").load_wine()
+    columns = dict(zip(wine.feature_names, wine.data.T.tolist(), strict=True))
+    table = write_csv(tmp_path / "wine.csv", columns | {"kind": [f"kind {kind}" for kind in wine.target]})
+    result = command("train", "--data", table, "--target", "kind", "--flip-labels", "1", "--quiet", "--json", "-")
+    assert json.loads(result.out)["certified_accuracy"] > 0.8
+
+
+def test_two_classes_learn_the_same_with_one_output_as_with_two(command: Command, table: Path) -> None:
+    """The lead of a class is one output, or the difference of two outputs, each of which moves at half the rate."""
+    leads = []
+    for loss in ("bce", "ce"):
+        options = resolve({"data": str(table), "target": "income", "ignore": ("pay",), "loss": loss}, {})
+        recipe = Recipe(options)
+        outputs = recipe.certify([]).nominal(recipe.tensors(recipe.data.test)[0]).detach()
+        leads.append(outputs[:, -1] - (outputs[:, 0] if loss == "ce" else 0))
+    torch.testing.assert_close(*leads)
+
+
 def test_more_classes_than_digits_in_a_plane(command: Command, tmp_path: Path) -> None:
     """The picture of a plane has one sign for every class."""
     across = np.repeat(np.arange(12), 10)
