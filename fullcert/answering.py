@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -26,8 +26,16 @@ from fullcert.options import Options, read_options, resolve
 SHOWN = 20
 
 
-def answers(run: Path, data: Path, epsilon: float | None, tolerance: Sequence[str] | None) -> dict[str, list[Any]]:
-    """Columns of the answers, one entry a row."""
+class Answers(NamedTuple):
+    """Columns of the answers, one entry a row; and what they hold against, in the words of the report."""
+
+    rows: dict[str, list[Any]]
+    threat: dict[str, str]
+    void_at_step: int | None
+
+
+def answers(run: Path, data: Path, epsilon: float | None, tolerance: Sequence[str] | None) -> Answers:
+    """What the certificate of a run says of the rows in a file."""
     certificate_file = runs.existing(run, runs.CERTIFICATE)
     options = resolve({}, read_options(runs.existing(run, runs.OPTIONS)))
     table = tables.read(data)
@@ -38,13 +46,20 @@ def answers(run: Path, data: Path, epsilon: float | None, tolerance: Sequence[st
     inputs = encoding.inputs(table)
     tasks.check_holes(table, encoding, options)
     certificate = load(certificate_file, options, inputs.shape[1:], encoding)
-    threat = test_threat(options, encoding, inputs, epsilon, tolerance)
+    options = asked_about(options, epsilon, tolerance)
+    # neither a built-in dataset nor images have columns by name
+    named = encoding if encoding.columns[0].source and inputs.ndim == 2 else None
+    threat = test_threat(options, encoding, named, inputs)
     x = torch.as_tensor(inputs)
     try:
         found = certificate.predict(x, threat=threat, chunk=CHUNK)
     except ValueError as error:
         raise Mistake(f"{data} cannot be certified: {error}") from None
-    return columns(found, encoding.target, table)
+    words = {
+        "training": threats.training_words(options, certificate.record["samples"], named is not None),
+        "test": threats.test_words(options, named is not None),
+    }
+    return Answers(columns(found, encoding.target, table), words, certificate.void_at_step)
 
 
 def encoding_of(path: Path) -> Encoding:
@@ -114,20 +129,21 @@ def as_it_is(table: tables.Table, shape: tuple[int, ...], classes: tuple[str, ..
 TARGETS = ("y", "label", "target", "class")
 
 
-def test_threat(
-    options: Options, encoding: Encoding, inputs: np.ndarray, epsilon: float | None, tolerance: Sequence[str] | None
-) -> Threat:
+def asked_about(options: Options, epsilon: float | None, tolerance: Sequence[str] | None) -> Options:
     """What could have been done to the new rows: as in the run, unless the command says otherwise."""
-    chosen = replace(
+    return replace(
         options,
         test_epsilon=options.test_epsilon if epsilon is None else epsilon,
         test_tolerance=options.test_tolerance if tolerance is None else tuple(tolerance),
     )
+
+
+def test_threat(options: Options, encoding: Encoding, named: Encoding | None, inputs: np.ndarray) -> Threat:
+    """The same as a threat to the inputs."""
     valid = (0.0, 1.0) if inputs.ndim > 2 else None
     unit = torch.finfo(getattr(torch, options.dtype)).eps
-    named = encoding if encoding.columns[0].source else None  # a built-in dataset has no columns by name
     subject = threats.Subject(inputs, named, len(encoding.target.classes), valid, unit, threats.largest(inputs))
-    return threats.of_test_inputs(chosen, subject)
+    return threats.of_test_inputs(options, subject)
 
 
 def columns(found: bf.Prediction, target: Target, table: tables.Table) -> dict[str, list[Any]]:
@@ -166,6 +182,8 @@ def _finite(values: torch.Tensor) -> list[float | None]:
 def summary(rows: dict[str, list[Any]]) -> dict[str, Any]:
     """How many rows there are, how many are certified, and how many of those are right where that is known."""
     told: dict[str, Any] = {"samples": len(rows["row"]), "certified": sum(rows["certified"])}
+    if "width" in rows and None not in rows["width"]:
+        told["mean_width"] = sum(rows["width"]) / len(rows["width"])
     if "true" in rows and "label" in rows:
         pairs = list(zip(rows["label"], rows["true"], rows["certified"], strict=True))
         told["accuracy"] = sum(label == true for label, true, _ in pairs) / len(pairs)
@@ -182,7 +200,9 @@ def show(rows: dict[str, list[Any]], told: dict[str, Any], out: Path | None, con
         console.print(table)
         if len(rows["row"]) > SHOWN:
             console.print(f"... and {len(rows['row']) - SHOWN} more rows: use --out FILE for all of them")
-    console.print(f"{told['certified']} of {told['samples']} rows are certified")
+    console.print(told["claim"], highlight=False, markup=False)
+    if not told["threat"]["test"]:
+        console.print("The rows themselves are taken as they are.", highlight=False)
     if out is not None:
         console.print(f"answers: {out}", soft_wrap=True, highlight=False, markup=False)
 

@@ -5,7 +5,7 @@ network are scaled, so they are scaled too, and widened by what scaling a moved 
 units of the scaled columns there, and moves numbers only: a category does not move, it is another one or it is not.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -63,9 +63,8 @@ def largest(*inputs: np.ndarray) -> np.ndarray:
 
 def build(options: Options, subject: Subject) -> Threats:
     """Both threats of a run."""
-    count = len(subject.inputs)
-    features, told = _features(options, subject, options.epsilon, options.tolerance)
-    every = "in every training sample"
+    count, table = len(subject.inputs), subject.encoding is not None and subject.inputs.ndim == 2
+    features = _features(options, subject, options.epsilon, options.tolerance, options.any_category)
     if options.at_most is not None:
         if not features:
             raise Mistake(
@@ -73,28 +72,17 @@ def build(options: Options, subject: Subject) -> Threats:
             )
         _within(options.at_most, count, "--at-most")
         features = [AtMost(options.at_most, _all(features))]
-        every = f"in at most {options.at_most:,} of the {count:,} training samples"
-    words = [f"{phrase} {every}" for phrase in told]
-    threats = [*features]
-    for make, told_so in (_labels, _removed, _replaced, _missing):
-        threat = make(options, subject)
-        if threat is not None:
-            threats.append(threat)
-            words.append(told_so(options, count))
-    _, test_told = _at_test(options, subject)
-    test_words = _joined([f"{phrase} in the test input" for phrase in test_told])
-    return Threats(_all(threats), of_test_inputs(options, subject), _joined(words) or "changed nothing", test_words)
+    others = [make(options, subject) for make in (_flipped, _taken_out, _exchanged, _filled_in)]
+    training = _all([*features, *(threat for threat in others if threat is not None)])
+    words = training_words(options, count, table), test_words(options, table)
+    return Threats(training, of_test_inputs(options, subject), *words)
 
 
 def of_test_inputs(options: Options, subject: Subject) -> Threat:
     """The threat to test inputs; missing values there are as unknown as in training."""
-    moved, _ = _at_test(options, subject)
+    moved = _features(options, subject, options.test_epsilon, options.test_tolerance, ())
     missing = _filled_in(options, subject)
     return _all([*moved, *([missing] if missing is not None else [])])
-
-
-def _at_test(options: Options, subject: Subject) -> tuple[list[Threat], list[str]]:
-    return _features(options, subject, options.test_epsilon, options.test_tolerance, categories=False)
 
 
 def _all(threats: Sequence[Threat]) -> Threat:
@@ -107,16 +95,6 @@ def _all(threats: Sequence[Threat]) -> Threat:
     return together
 
 
-def _joined(phrases: list[str]) -> str:
-    return phrases[0] if len(phrases) == 1 else ", ".join(phrases[:-1]) + " and " + phrases[-1] if phrases else ""
-
-
-def told_number(number: float) -> str:
-    """As it was written: fewer digits could claim more than is covered."""
-    short = f"{number:.15g}"
-    return short if float(short) == number else repr(number)
-
-
 def _within(number: int, count: int, flag: str) -> None:
     if number > count:
         raise Mistake(f"{flag} {number} exceeds the {count} training samples")
@@ -126,36 +104,24 @@ def _within(number: int, count: int, flag: str) -> None:
 
 
 def _features(
-    options: Options, subject: Subject, epsilon: float, tolerance: Sequence[str], categories: bool = True
-) -> tuple[list[Threat], list[str]]:
-    """Changes of the features, and each as a phrase."""
-    threats: list[Threat] = []
-    told = []
-    if epsilon:
-        threats.append(_moved(subject, epsilon))
-        what = "every feature" if subject.encoding is None else "every number, in units of its column's scale,"
-        told.append(f"moved {what} by up to {told_number(epsilon)}")
+    options: Options, subject: Subject, epsilon: float, tolerance: Sequence[str], any_category: Sequence[str]
+) -> list[Threat]:
+    """Changes of the features."""
+    threats: list[Threat] = [_moved(subject, epsilon)] if epsilon else []
     if tolerance:
-        encoding = _table(subject, "--tolerance")
-        amounts = parse_tolerances(tolerance)
-        threats.append(_tolerance(subject, encoding, amounts))
-        phrases = [f"{name} by up to {told_number(amount)}" for name, amount in amounts.absolute.items()]
-        phrases += [f"{name} by up to {100 * share:.15g} %" for name, share in amounts.relative.items()]
-        told.append(f"moved {_joined(phrases)}")
-    if categories and options.any_category:
+        threats.append(_tolerance(subject, _table(subject, "--tolerance"), parse_tolerances(tolerance)))
+    for name in any_category:
         encoding = _table(subject, "--any-category")
-        for name in options.any_category:
-            if not isinstance(encoding.column(name), Words):
-                raise Mistake(f"--any-category {name}: that column holds numbers; name it with --categorical too")
-            unknown = int((subject.inputs[:, encoding.places(name)].sum(axis=1) != 1).sum())
-            if unknown:
-                raise Mistake(
-                    f"--any-category {name}: {unknown} training rows have no category there, or one that trusted data "
-                    "do not have; give it a name"
-                )
-            threats.append(Category(encoding.places(name)))
-        told.append(f"put any category into {_joined(list(options.any_category))}")
-    return threats, told
+        if not isinstance(encoding.column(name), Words):
+            raise Mistake(f"--any-category {name}: that column holds numbers; name it with --categorical too")
+        unknown = int((subject.inputs[:, encoding.places(name)].sum(axis=1) != 1).sum())
+        if unknown:
+            raise Mistake(
+                f"--any-category {name}: {unknown} training rows have no category there, or one that trusted data "
+                "do not have; give it a name"
+            )
+        threats.append(Category(encoding.places(name)))
+    return threats
 
 
 def _moved(subject: Subject, epsilon: float) -> Threat:
@@ -261,12 +227,6 @@ def _flipped(options: Options, subject: Subject) -> Threat | None:
     return AtMost(options.flip_labels, Labels(classes=subject.classes if options.loss == "ce" else None))
 
 
-def _told_flipped(options: Options, count: int) -> str:
-    if options.regression:
-        return f"moved every training target by up to {told_number(options.target_tolerance)}"
-    return f"flipped at most {options.flip_labels:,} of the {count:,} training labels"
-
-
 def _taken_out(options: Options, subject: Subject) -> Threat | None:
     _within(options.remove, len(subject.inputs), "--remove")
     return AtMost(options.remove, Removal()) if options.remove else None
@@ -293,23 +253,60 @@ def _filled_in(options: Options, subject: Subject) -> Threat | None:
     return Missing(ranges)
 
 
-Change = tuple[Callable[[Options, Subject], Threat | None], Callable[[Options, int], str]]
-_labels: Change = _flipped, _told_flipped
-_removed: Change = (
-    _taken_out,
-    lambda options, count: f"slipped in at most {options.remove:,} of the {count:,} training samples",
-)
-_replaced: Change = (
-    _exchanged,
-    lambda options, count: f"replaced at most {options.replace:,} of the {count:,} training samples by anything",
-)
-_missing: Change = (
-    _filled_in,
-    lambda options, count: f"filled in the missing values of {_joined(list(map(_told_range, options.missing)))}",
-)
+# --- words --------------------------------------------------------------------------------------------------------
+
+
+def training_words(options: Options, count: int, table: bool) -> str:
+    """What was done to ``count`` training samples, of a table or not: "No one who ... could have ..."."""
+    every = "in every training sample"
+    if options.at_most is not None:
+        every = f"in at most {options.at_most:,} of the {count:,} training samples"
+    told = [f"{deed} {every}" for deed in _deeds(options.epsilon, options.tolerance, options.any_category, table)]
+    if options.target_tolerance:
+        told.append(f"moved every training target by up to {told_number(options.target_tolerance)}")
+    if options.flip_labels:
+        told.append(f"flipped at most {options.flip_labels:,} of the {count:,} training labels")
+    if options.remove:
+        told.append(f"slipped in at most {options.remove:,} of the {count:,} training samples")
+    if options.replace:
+        told.append(f"replaced at most {options.replace:,} of the {count:,} training samples by anything")
+    if options.missing:
+        told.append(f"filled in the missing values of {_joined([_told_range(missing) for missing in options.missing])}")
+    return _joined(told) or "changed nothing"
+
+
+def test_words(options: Options, table: bool) -> str:
+    """What was done to a test input; nothing if it is as it was."""
+    deeds = _deeds(options.test_epsilon, options.test_tolerance, (), table)
+    return _joined([f"{deed} in the test input" for deed in deeds])
+
+
+def _deeds(epsilon: float, tolerance: Sequence[str], any_category: Sequence[str], table: bool) -> list[str]:
+    told = []
+    if epsilon:
+        what = "every number, in units of its column's scale," if table else "every feature"
+        told.append(f"moved {what} by up to {told_number(epsilon)}")
+    if tolerance:
+        amounts = parse_tolerances(tolerance)
+        phrases = [f"{name} by up to {told_number(amount)}" for name, amount in amounts.absolute.items()]
+        phrases += [f"{name} by up to {100 * share:.15g} %" for name, share in amounts.relative.items()]
+        told.append(f"moved {_joined(phrases)}")
+    if any_category:
+        told.append(f"put any category into {_joined(list(any_category))}")
+    return told
 
 
 def _told_range(missing: str) -> str:
     name, _, pair = missing.rpartition("=")
     low, high = pair.split(":")
     return f"{name} by anything from {told_number(float(low))} to {told_number(float(high))}"
+
+
+def _joined(phrases: list[str]) -> str:
+    return phrases[0] if len(phrases) == 1 else ", ".join(phrases[:-1]) + " and " + phrases[-1] if phrases else ""
+
+
+def told_number(number: float) -> str:
+    """As it was written: fewer digits could claim more than is covered."""
+    short = f"{number:.15g}"
+    return short if float(short) == number else repr(number)

@@ -29,6 +29,7 @@ def certify(
 
     from fullcert import answering, tables
     from fullcert.commands.display import working
+    from fullcert.report.claims import claim
 
     results.check(json)
     if out is not None:
@@ -36,10 +37,13 @@ def certify(
         if out.suffix not in tables.WRITERS:
             tables.written({}, out.suffix)
     with working("certifying", hidden=quiet):
-        rows = answering.answers(run, data, epsilon, tolerance)
+        rows, threat, void_at_step = answering.answers(run, data, epsilon, tolerance)
     if out is not None:
         runs.write(out, tables.written(rows, out.suffix))
     summary = answering.summary(rows)
+    task = "regression" if "value" in rows else "classification"
+    told = claim({"task": task, "threat": threat, "headline": {**summary, "void_at_step": void_at_step}})
+    summary |= {"threat": threat, "claim": told}
     results.give(json, {**summary, "rows": tables.by_row(rows)})
     if not quiet:
         answering.show(rows, summary, out, Console(stderr=json == "-"))

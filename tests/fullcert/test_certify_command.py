@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from commands import Command, people, run_main, sentence, write_csv
 
+from fullcert.report.claims import claim
 from fullcert.tables import read
 
 INCOME = ("--target", "income", "--ignore", "pay")
@@ -50,6 +51,10 @@ def asked(command: Command, *arguments: object) -> dict[str, Any]:
     return json.loads(result.out)
 
 
+def unwrapped(shown: str) -> str:
+    return " ".join(shown.split())
+
+
 # --- answers --------------------------------------------------------------------------------------------------
 
 
@@ -77,11 +82,32 @@ def test_regression_agrees_too(command: Command, regression: Path, rows: Path) -
     assert "accuracy" not in answer
 
 
+def test_answers_say_what_they_hold_against_in_the_words_of_the_report(
+    command: Command, run: Path, regression: Path, moons: Path, rows: Path, tmp_path: Path
+) -> None:
+    points = write_csv(tmp_path / "points.csv", {"a": [0.1, 0.2], "b": [0.3, 0.4]})
+    for made, data in ((run, rows), (regression, rows), (moons, points)):
+        evaluation, answer = json.loads((made / "evaluation.json").read_text()), asked(command, made, data)
+        assert answer["threat"] == {key: evaluation["threat"][key] for key in ("training", "test")}
+        if data == rows:
+            assert answer["claim"] == claim(evaluation)
+    moved = asked(command, run, rows, "--tolerance", "age=2", "--epsilon", "0.01")
+    assert "moved age by up to 2 in the test input" in moved["threat"]["test"] and "0.01" in moved["claim"]
+    assert "hours by up to 1 %" in moved["threat"]["training"] and "hours" not in moved["threat"]["test"]
+
+
+def test_rows_that_are_taken_as_they_are_are_told(command: Command, run: Path, rows: Path) -> None:
+    words = "The rows themselves are taken as they are."
+    assert words in unwrapped(command("certify", run, rows, "--tolerance", "none").out)
+    assert words not in unwrapped(command("certify", run, rows).out)
+    assert asked(command, run, rows, "--tolerance", "none")["threat"]["test"] == ""
+
+
 @pytest.mark.parametrize("ending", [".csv", ".parquet", ".json"])
 def test_files_of_answers(command: Command, run: Path, rows: Path, tmp_path: Path, ending: str) -> None:
     out = tmp_path / f"answers{ending}"
     result = command("certify", run, rows, "--out", out)
-    assert result.code == 0 and f"answers: {out}" in result.out and "of 30 rows are certified" in result.out
+    assert result.code == 0 and f"answers: {out}" in result.out and "of 30 predictions" in unwrapped(result.out)
     expected = asked(command, run, rows)["rows"]
     if ending == ".json":
         assert json.loads(out.read_text()) == expected
@@ -142,7 +168,7 @@ def test_missing_values_have_the_range_of_training(command: Command, tmp_path: P
 def test_a_table_is_shown(command: Command, run: Path, rows: Path) -> None:
     result = command("certify", run, rows)
     assert result.code == 0 and "much" in result.out and "and 10 more rows" in result.out
-    assert "of 30 rows are certified" in result.out
+    assert json.loads((run / "evaluation.json").read_text())["threat"]["training"] in unwrapped(result.out)
 
 
 def test_classes_with_brackets_are_shown_as_they_are(command: Command, tmp_path: Path) -> None:
@@ -301,6 +327,7 @@ def test_a_void_certificate_certifies_nothing(command: Command, table: Path, row
     made = trained(tmp_path, *flags, "--hidden", "3", "--epochs", "60", "--momentum", "0.9")
     assert "void_at_step" in json.loads((made / "metrics.json").read_text())
     answer = asked(command, made, rows)
+    assert answer["claim"].startswith("Nothing is certified: the bounds became void at step")
     assert answer["certified"] == 0 and all(row["lower"] is None and row["margin"] is None for row in answer["rows"])
     for ending in (".csv", ".parquet", ".json"):
         assert command("certify", made, rows, "--quiet", "--out", tmp_path / f"answers{ending}").code == 0

@@ -179,8 +179,8 @@ def test_all_columns_with_holes_are_named_at_once(tmp_path: Path) -> None:
 def test_an_observed_range_is_that_of_the_training_rows(tmp_path: Path) -> None:
     folder = finished(tmp_path / "run", options(people(tmp_path / "t.csv"), missing=("hours",)))
     assert '"hours=30.0:49.0"' in (folder / runs.OPTIONS).read_text()
-    alone = answers(folder, Path(table(tmp_path / "one.csv", age=[30], hours=[""])), None, None)
-    among = answers(folder, Path(table(tmp_path / "two.csv", age=[30, 30], hours=["", 41])), None, None)
+    alone = answers(folder, Path(table(tmp_path / "one.csv", age=[30], hours=[""])), None, None).rows
+    among = answers(folder, Path(table(tmp_path / "two.csv", age=[30, 30], hours=["", 41])), None, None).rows
     for end in ("lower", "upper"):
         assert alone[end][0] == among[end][0], "the other rows of a file say nothing about a missing value"
 
@@ -220,7 +220,7 @@ def test_any_category_needs_one_in_every_row(tmp_path: Path) -> None:
 def test_a_target_that_is_not_known_yet_is_no_number(tmp_path: Path) -> None:
     chosen = options(people(tmp_path / "t.csv", y=list(range(ROWS))), regression=True, missing=("hours=0:60",))
     folder = finished(tmp_path / "run", chosen)
-    found = answers(folder, Path(table(tmp_path / "new.csv", age=[30, 40], hours=[40, 41], y=[3, ""])), None, None)
+    found = answers(folder, Path(table(tmp_path / "new.csv", age=[30, 40], hours=[40, 41], y=[3, ""])), None, None).rows
     assert found["true"] == [3.0, None]
 
 
@@ -253,7 +253,8 @@ def test_what_is_shown_is_rounded_to_the_side_that_is_true(capsys: pytest.Captur
         "lower": [0.99999],
         "upper": [1.00001],
     }
-    answering.show(rows, answering.summary(rows), None, Console(width=200))
+    told = {**answering.summary(rows), "claim": "", "threat": {"training": "", "test": ""}}
+    answering.show(rows, told, None, Console(width=200))
     shown = capsys.readouterr().out
     assert shown.count("0.9999 ") == 2
     assert "1.001" in shown
