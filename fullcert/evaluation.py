@@ -50,18 +50,20 @@ class Answers:
         return self.certified & (self.label == self.true)
 
     def accuracies(self) -> dict[str, float]:
-        """Fractions of the samples; for regression, errors and widths."""
+        """Fractions of the samples; for regression, errors and widths. What one constant answer would reach, too."""
         if self.regression:
             worst = torch.maximum((self.upper[:, 0] - self.true).abs(), (self.true - self.lower[:, 0]).abs())
             return {
                 "mean_absolute_error": float((self.plain - self.true).abs().mean()),
                 "certified_mean_absolute_error": _finite(worst.mean()),
                 "mean_width": _finite((self.upper - self.lower).mean()),
+                "median_mean_absolute_error": float((self.true - self.true.median()).abs().mean()),
             }
         return {
             "nominal_accuracy": share(self.plain == self.true),
             "certified_accuracy": share(self.right),
             "certified_robustness": share(self.certified),
+            "majority_accuracy": share(self.true == self.true.mode().values),
         }
 
 
@@ -99,7 +101,10 @@ def measure(recipe: Recipe, certificate: bf.Certificate, test: Answers) -> dict[
 
 def essence(recipe: Recipe, certificate: bf.Certificate, test: Answers, metrics: dict[str, Any]) -> dict[str, Any]:
     """The task, the threat and the figures: all that the sentence about a run needs."""
-    names = ("nominal_accuracy", "certified_accuracy", "certified_robustness", "mean_width", "mean_absolute_error")
+    names = (
+        *("nominal_accuracy", "certified_accuracy", "certified_robustness", "majority_accuracy"),
+        *("mean_width", "mean_absolute_error", "median_mean_absolute_error"),
+    )
     return {
         "task": "regression" if recipe.task.regression else "classification",
         "threat": {

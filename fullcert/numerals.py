@@ -1,7 +1,8 @@
 """Numbers as text, rounded to the side that keeps a claim true.
 
 A lower bound, a margin and an accuracy are rounded down, an upper bound and a width up: 0.9996 is never printed as
-100 %. What is rounded is the number as it is written, so that 0.1 stays 0.1.
+100 %. What a result has to beat is rounded the other way. What is rounded is the number as it is written, so that 0.1
+stays 0.1.
 """
 
 from decimal import ROUND_CEILING, ROUND_FLOOR, ROUND_HALF_EVEN, Context, Decimal
@@ -54,11 +55,11 @@ def width(value: float | None) -> str:
     return MISSING if value is None else number(above(value, 3), 3)
 
 
-def percent(fraction: float | None) -> str:
-    """A share of a whole, rounded down to a tenth of a percent."""
+def percent(fraction: float | None, rounding: str = ROUND_FLOOR) -> str:
+    """A share of a whole, rounded to a tenth of a percent: down, unless it is one that others are held against."""
     if fraction is None:
         return MISSING
-    tenths = (Decimal(repr(float(fraction))) * 1000).to_integral_value(ROUND_FLOOR)
+    tenths = (Decimal(repr(float(fraction))) * 1000).to_integral_value(rounding)
     return f"{tenths / 10:.1f} %"
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from decimal import ROUND_CEILING, ROUND_FLOOR
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ from rich.table import Table
 
 import boundflow as bf
 from fullcert import runs
-from fullcert.numerals import percent, width
+from fullcert.numerals import below, number, percent, width
 from fullcert.stepping import StepLog
 
 ADVICE = "fewer epochs, a smaller learning rate, a smooth activation or the zonotope"
@@ -51,9 +52,13 @@ def show(metrics: dict[str, Any], out: Path | None, console: Console) -> None:
     for key in ("nominal_accuracy", "certified_accuracy", "certified_robustness"):
         if key in metrics:
             table.add_row(key.replace("_", " "), share(metrics[key]))
+    if "majority_accuracy" in metrics:
+        table.add_row("always the most frequent class", share(metrics["majority_accuracy"], ROUND_CEILING))
     for key in ("mean_absolute_error", "certified_mean_absolute_error", "mean_width"):
         if key in metrics:
             table.add_row(key.replace("_", " "), "none" if metrics[key] is None else width(metrics[key]))
+    if "median_mean_absolute_error" in metrics:
+        table.add_row("error of always the median", number(below(metrics["median_mean_absolute_error"], 3), 3))
     table.add_section()
     table.add_row("steps", str(metrics["steps"]))
     table.add_row("seconds", f"{metrics['seconds']:.1f}")
@@ -68,6 +73,6 @@ def show(metrics: dict[str, Any], out: Path | None, console: Console) -> None:
                 console.print(f"{name}: {out / file}", soft_wrap=True, highlight=False, markup=False)
 
 
-def share(fraction: float) -> str:
-    """In per cent, rounded down."""
-    return percent(fraction).replace(" ", "")
+def share(fraction: float, rounding: str = ROUND_FLOOR) -> str:
+    """In per cent, rounded down unless others are held against it."""
+    return percent(fraction, rounding).replace(" ", "")

@@ -1,9 +1,10 @@
 """What a run proved, in one sentence, and the few figures behind it."""
 
 from dataclasses import dataclass
+from decimal import ROUND_CEILING
 from typing import Any
 
-from fullcert.numerals import count, number, percent, width
+from fullcert.numerals import below, count, number, percent, width
 
 
 @dataclass(frozen=True)
@@ -90,6 +91,12 @@ def key_figures(evaluation: dict[str, Any]) -> list[Figure]:
     if headline.get("mean_absolute_error") is not None:
         error = number(headline["mean_absolute_error"], 3)
         figures.append(Figure("Mean absolute error", error, "of the model trained on the data as they are"))
+    if headline.get("majority_accuracy") is not None:
+        share = percent(headline["majority_accuracy"], ROUND_CEILING)
+        figures.append(Figure("Majority", share, "right for always answering the most frequent class of the test set"))
+    if headline.get("median_mean_absolute_error") is not None:
+        error = number(below(headline["median_mean_absolute_error"], 3), 3)
+        figures.append(Figure("Median", error, "mean absolute error of always answering the median of the test set"))
     abstained = headline["samples"] - headline["certified"]
     return [*figures, Figure("Abstained", count(abstained), f"of {count(headline['samples'])} test samples")]
 

@@ -697,3 +697,11 @@ def test_text_has_the_contrast_of_level_aa(mode: int) -> None:
             assert contrast(colours[f"class{kind}"], colours[paper]) >= 3, (kind, paper)
     assert contrast(colours["alert"], colours["alert-paper"]) >= 4.5
     assert contrast(colours["ink"], colours["alert-paper"]) >= 7
+
+
+def test_what_a_result_is_held_against_is_not_flattering() -> None:
+    """The share of the majority is rounded up, and the error of the median down."""
+    made = evaluation()
+    made["headline"] |= {"majority_accuracy": 0.50001, "median_mean_absolute_error": 1.2399}
+    figures = {figure.name: figure.value for figure in claims.key_figures(made)}
+    assert (figures["Majority"], figures["Median"]) == ("50.1 %", "1.23")

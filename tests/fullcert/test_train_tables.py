@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -129,6 +130,27 @@ def test_regression(command: Command, table: Path, tmp_path: Path) -> None:
     assert {round(row["true"], 3) for row in rows} <= set(people()["pay"])
     moved = metrics(command, *flags, "--epsilon", "0.01", "--tensorboard", tmp_path / "board")
     assert moved["mean_width"] > 0 and os.listdir(tmp_path / "board")
+
+
+def test_a_result_stands_beside_what_one_constant_answer_would_reach(
+    command: Command, table: Path, tmp_path: Path
+) -> None:
+    rows = people(40, seed=3)
+    rows["income"] = ["much"] * 27 + ["little"] * 13
+    test = write_csv(tmp_path / "test.csv", rows)
+    shared = ("--data", table, "--test-data", test, "--steps", "2")
+    shown = command("train", *shared, *INCOME, "--flip-labels", "1", "--out", tmp_path / "run").out
+    headline = evaluated(tmp_path / "run")["headline"]
+    assert headline["majority_accuracy"] == 27 / 40 and headline["median_mean_absolute_error"] is None
+    assert re.search(r"always the most frequent class +│ +67\.5%", shown)
+    assert "most frequent class of the test set" in (tmp_path / "run" / "report.html").read_text()
+
+    shown = command("train", *shared, *PAY, "--target-tolerance", "0.1", "--out", tmp_path / "number").out
+    error = np.abs(np.array(rows["pay"]) - np.median(rows["pay"])).mean()
+    headline = evaluated(tmp_path / "number")["headline"]
+    assert headline["median_mean_absolute_error"] == pytest.approx(error) and headline["majority_accuracy"] is None
+    assert "always the median" in shown
+    assert "the median of the test set" in (tmp_path / "number" / "report.html").read_text()
 
 
 def test_many_classes(command: Command, tmp_path: Path) -> None:
