@@ -31,12 +31,9 @@ MOVED = 8  # features get symbols: enough to meet every rule, few enough for ima
 STEPS = 2  # the second step has momentum
 LOSS, OPTIMIZER = "(loss)", "(optimizer)"
 
+# where the rules themselves have no better word, as they have for BatchNorm
 ADVICE: tuple[tuple[type[nn.Module], str], ...] = (
     (nn.modules.instancenorm._InstanceNorm, "use nn.LayerNorm"),
-    (
-        nn.modules.batchnorm._BatchNorm,
-        "use nn.LayerNorm, or fix its statistics: call .eval() on it before you train",
-    ),
     (nn.GroupNorm, "use nn.LayerNorm"),
     (nn.RNNBase, "write the recurrence with nn.Linear and nn.Tanh, step by step"),
     (nn.MultiheadAttention, "ask for need_weights=True without dropout, or write it with torch.matmul and softmax"),
@@ -97,8 +94,10 @@ class Validation:
         failure = self.whole[self.domain]
         if failure is None:
             return f"This model can be certified with domain {self.domain}."
-        told = "; ".join(_complaints([found for layer in self.layers for found in layer.operators], failure))
-        more = ". See docs/extending.md" if "no rule: " in told else "."
+        operators = [found for layer in self.layers for found in layer.operators]
+        told = "; ".join(_complaints(operators, failure))
+        missing = any(found.unsupported and found.verdict == NO_RULE for found in operators)
+        more = ". See docs/extending.md" if missing else "."
         return f"This model cannot be certified with domain {self.domain}: {told}{more}"
 
 
