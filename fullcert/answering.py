@@ -7,9 +7,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from rich.console import Console
-from rich.markup import escape
-from rich.table import Table as Shown
 
 import boundflow as bf
 from boundflow import files
@@ -20,10 +17,7 @@ from fullcert.encoding import Encoding, Image, Number, Target, as_words
 from fullcert.evaluation import CHUNK
 from fullcert.losses import outputs
 from fullcert.mistakes import Mistake
-from fullcert.numerals import above, below
 from fullcert.options import Options, read_options, resolve
-
-SHOWN = 20
 
 
 class Answers(NamedTuple):
@@ -189,30 +183,3 @@ def summary(rows: dict[str, list[Any]]) -> dict[str, Any]:
         told["accuracy"] = sum(label == true for label, true, _ in pairs) / len(pairs)
         told["certified_accuracy"] = sum(label == true and sure for label, true, sure in pairs) / len(pairs)
     return told
-
-
-def show(rows: dict[str, list[Any]], told: dict[str, Any], out: Path | None, console: Console) -> None:
-    """The first rows as a table, and the sum of it."""
-    if out is None:
-        table = Shown(*rows)
-        for values in tables.by_row(rows)[:SHOWN]:
-            table.add_row(*(escape(_word(name, value)) for name, value in values.items()))
-        console.print(table)
-        if len(rows["row"]) > SHOWN:
-            console.print(f"... and {len(rows['row']) - SHOWN} more rows: use --out FILE for all of them")
-    console.print(told["claim"], highlight=False, markup=False)
-    if not told["threat"]["test"]:
-        console.print("The rows themselves are taken as they are.", highlight=False)
-    if out is not None:
-        console.print(f"answers: {out}", soft_wrap=True, highlight=False, markup=False)
-
-
-def _word(name: str, value: Any) -> str:
-    """A cell; what is rounded keeps the claim true."""
-    if isinstance(value, bool):
-        return "certified" if value else "abstained"
-    if not isinstance(value, float):
-        return "" if value is None else str(value)
-    if name.startswith("lower") or name == "margin":
-        return f"{below(value):.4g}"
-    return f"{above(value) if name.startswith(('upper', 'width')) else value:.4g}"

@@ -27,7 +27,8 @@ class StepLog:
         self.steps: list[dict[str, Any]] = read_steps(path) if path is not None and resume and path.exists() else []
         self.file: TextIO | None = None
         self.spent = 0.0
-        self.latest: dict[str, float] = {}
+        self.latest: dict[str, float] = {}  # accuracies, and those of the last step alone
+        self.measured: dict[str, float] = {}
 
     def __enter__(self) -> "StepLog":
         self.began = time.perf_counter() - (self.steps[-1]["seconds"] if self.steps else 0.0)
@@ -43,7 +44,8 @@ class StepLog:
         self.steps = [line for line in self.steps if line["step"] < step.number]  # what a resumed run makes again
         seconds = time.perf_counter() - self.began
         line = {"step": step.number, "loss": step.loss, "width": step.width, "seconds": seconds}
-        self.steps.append({**line, **self._measured(step, seconds)})
+        self.measured = self._measured(step, seconds)
+        self.steps.append({**line, **self.measured})
         if self.path is not None:
             if self.file is None:
                 self.file = self.path.open("w")

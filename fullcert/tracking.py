@@ -7,7 +7,7 @@ Nothing that is written reaches the training. Choosing a step by looking at it i
 """
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -26,7 +26,8 @@ class TensorBoard:
     """Writes loss, width, seconds and width by layer at every step, the accuracies at every `every`-th and the last.
 
     ``validation`` are inputs and targets, of which every feature may have moved by ``epsilon``, or which may have been
-    changed by ``threat``; for regression the mean width of the outputs is written in place of accuracies.
+    changed by ``threat``; for regression the mean width of the outputs is written in place of accuracies. Where another
+    callback measures already, ``measured`` gives what it found at this step, by the names to write it under.
     """
 
     def __init__(
@@ -37,11 +38,12 @@ class TensorBoard:
         every: int = EVERY,
         clock: Callable[[], float] = time.perf_counter,
         threat: Threat | None = None,
+        measured: Callable[[], Mapping[str, float]] | None = None,
     ) -> None:
         if every < 1:
             raise Mistake(f"the accuracy must be measured every 1 or more steps, not every {every}")
         self.folder, self.validation, self.epsilon = Path(folder), validation, epsilon
-        self.every, self.clock, self.threat = every, clock, threat
+        self.every, self.clock, self.threat, self.measured = every, clock, threat, measured
         self._make = _writer()
         self._writer: Any = None
         try:
@@ -65,7 +67,9 @@ class TensorBoard:
             self._writer = self._make(str(self.folder), purge_step=step.number)
         scalars = {"loss": step.loss, "width/all": step.width, "seconds per step": seconds}
         scalars |= {f"width/{name}": width for name, width in widths(step.model).items()}
-        if self.validation is not None and (step.number % self.every == 0 or step.number == step.total):
+        if self.measured is not None:
+            scalars |= self.measured()
+        elif self.validation is not None and (step.number % self.every == 0 or step.number == step.total):
             scalars |= self._measured(step, *self.validation)
         for name, value in scalars.items():
             self._writer.add_scalar(name, value, step.number, double_precision=True)
@@ -78,10 +82,13 @@ class TensorBoard:
             self._writer = None
 
     def _measured(self, step: bf.Step, x: Any, y: Any) -> dict[str, float]:
-        if step.record.get("task") == "regression":
-            found = step.predict(x, self.epsilon, threat=self.threat)
-            return {"output width": float((found.upper - found.lower).mean())}
-        accuracy = step.accuracy(x, y, self.epsilon, threat=self.threat)
+        try:
+            if step.record.get("task") == "regression":
+                found = step.predict(x, self.epsilon, threat=self.threat)
+                return {"output width": float((found.upper - found.lower).mean())}
+            accuracy = step.accuracy(x, y, self.epsilon, threat=self.threat)
+        except bf.VoidBounds:  # the training may still go on
+            return {}
         return {"accuracy/nominal": accuracy.nominal, "accuracy/certified": accuracy.certified}
 
 

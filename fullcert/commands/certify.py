@@ -28,7 +28,7 @@ def certify(
     from rich.console import Console
 
     from fullcert import answering, tables
-    from fullcert.commands.display import working
+    from fullcert.commands.display import show_answers, working
     from fullcert.report.claims import claim
 
     results.check(json)
@@ -46,4 +46,4 @@ def certify(
     summary |= {"threat": threat, "claim": told}
     results.give(json, {**summary, "rows": tables.by_row(rows)})
     if not quiet:
-        answering.show(rows, summary, out, Console(stderr=json == "-"))
+        show_answers(rows, summary, out, Console(stderr=json == "-"))

@@ -1,4 +1,4 @@
-"""What a run shows on the terminal: a bar while it trains, a table when it is done."""
+"""What is shown on the terminal: a bar while a run trains, a table when it is done, and a table of answers."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -13,9 +13,10 @@ from rich.table import Table
 
 import boundflow as bf
 from fullcert import runs
-from fullcert.numerals import below, number, percent, width
+from fullcert.numerals import above, below, number, percent, width
 from fullcert.stepping import StepLog
 
+SHOWN = 20  # answers
 ADVICE = "fewer epochs, a smaller learning rate, a smooth activation or the zonotope"
 
 
@@ -71,6 +72,37 @@ def show(metrics: dict[str, Any], out: Path | None, console: Console) -> None:
         for name, file in (("decision barriers", runs.PICTURE), ("report", runs.REPORT)):
             if (out / file).exists():
                 console.print(f"{name}: {out / file}", soft_wrap=True, highlight=False, markup=False)
+
+
+def show_answers(rows: dict[str, list[Any]], told: dict[str, Any], out: Path | None, console: Console) -> None:
+    """The first rows as a table, and the sum of it. The bounds of several outputs would not fit."""
+    if out is None:
+        several = "lower_1" in rows
+        names = [name for name in rows if not (several and name.startswith(("lower_", "upper_")))]
+        table = Table(*names)
+        for row in range(min(SHOWN, len(rows["row"]))):
+            table.add_row(*(escape(_cell(name, rows[name][row])) for name in names))
+        console.print(table)
+        left = len(rows["row"]) - SHOWN
+        missing = [f"{left} more rows"] * (left > 0) + ["the bounds of every output"] * several
+        if missing:
+            console.print(f"... and {' and '.join(missing)}: use --out FILE for all of them")
+    console.print(told["claim"], highlight=False, markup=False)
+    if not told["threat"]["test"]:
+        console.print("The rows themselves are taken as they are.", highlight=False)
+    if out is not None:
+        console.print(f"answers: {out}", soft_wrap=True, highlight=False, markup=False)
+
+
+def _cell(name: str, value: Any) -> str:
+    """What is rounded keeps the claim true."""
+    if isinstance(value, bool):
+        return "certified" if value else "abstained"
+    if not isinstance(value, float):
+        return "" if value is None else str(value)
+    if name.startswith("lower") or name == "margin":
+        return f"{below(value):.4g}"
+    return f"{above(value) if name.startswith(('upper', 'width')) else value:.4g}"
 
 
 def share(fraction: float, rounding: str = ROUND_FLOOR) -> str:

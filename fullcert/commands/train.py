@@ -1,6 +1,7 @@
 """`fullcert train`: train a network on all datasets of a threat and certify its predictions on the test set."""
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
@@ -59,9 +60,9 @@ def train(
         if folder:
             begin(folder, recipe, resume)
         log = StepLog(folder / runs.STEPS if folder else None, validation, recipe.threats.test, resume)
-        with log, following(log, hidden=quiet) as bar:
+        with log, board_of(tensorboard, recipe, log) as board, following(log, hidden=quiet) as bar:
             checkpoint = folder / runs.CHECKPOINT if folder else None
-            certificate = recipe.certify([log, *board_of(tensorboard, recipe), bar], checkpoint, resume)
+            certificate = recipe.certify([log, *([board] if board else []), bar], checkpoint, resume)
     with working("testing", hidden=quiet) as progress:
         test = on_test(recipe, certificate)
         metrics = measure(recipe, certificate, test)
@@ -118,14 +119,17 @@ def check_unchanged(options: Options, before: Options, out: Path | None) -> None
             raise Mistake(f"the run in {out} has {flag_of(name)} {then[name]} and not {now[name]}: resume it as it was")
 
 
-def board_of(folder: Path | None, recipe: Any) -> list[Any]:
-    """The TensorBoard callback, if one is wanted."""
+def board_of(folder: Path | None, recipe: Any, log: Any) -> AbstractContextManager[Any]:
+    """The TensorBoard callback, if one is wanted; the accuracies are those that the log has measured."""
     if folder is None:
-        return []
+        return nullcontext()
     from fullcert.tracking import TensorBoard
 
-    x, y = (part[:200] for part in recipe.tensors(recipe.data.validation))
-    return [TensorBoard(folder, (x, y), threat=recipe.threats.test)]
+    if recipe.task.regression:  # of which the log measures nothing
+        x, y = (part[:200] for part in recipe.tensors(recipe.data.validation))
+        return TensorBoard(folder, (x, y), threat=recipe.threats.test)
+    names = {"nominal_accuracy": "accuracy/nominal", "certified_accuracy": "accuracy/certified"}
+    return TensorBoard(folder, measured=lambda: {names[name]: value for name, value in log.measured.items()})
 
 
 def begin(out: Path, recipe: Any, resume: bool) -> None:

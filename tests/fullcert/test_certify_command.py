@@ -171,6 +171,16 @@ def test_a_table_is_shown(command: Command, run: Path, rows: Path) -> None:
     assert json.loads((run / "evaluation.json").read_text())["threat"]["training"] in unwrapped(result.out)
 
 
+def test_a_table_of_many_classes_fits(command: Command, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    columns = people(60)
+    table = write_csv(tmp_path / "towns.csv", columns)
+    flags = ("--data", table, "--target", "town", "--ignore", "income", "--flip-labels", "1", "--steps", "1")
+    shown = command("certify", trained(tmp_path, *flags), table).out
+    assert "…" not in shown and "margin" in shown and "lower_0" not in shown
+    assert "and 40 more rows and the bounds of every output: use --out FILE" in unwrapped(shown)
+
+
 def test_classes_with_brackets_are_shown_as_they_are(command: Command, tmp_path: Path) -> None:
     columns = people()
     columns["income"] = [{"much": "[/bold]", "little": "[red]"}[word] for word in columns["income"]]

@@ -254,7 +254,7 @@ def test_what_is_shown_is_rounded_to_the_side_that_is_true(capsys: pytest.Captur
         "upper": [1.00001],
     }
     told = {**answering.summary(rows), "claim": "", "threat": {"training": "", "test": ""}}
-    answering.show(rows, told, None, Console(width=200))
+    display.show_answers(rows, told, None, Console(width=200))
     shown = capsys.readouterr().out
     assert shown.count("0.9999 ") == 2
     assert "1.001" in shown

@@ -1,5 +1,6 @@
 """What is written for TensorBoard is what the run did: read back from the event file."""
 
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -7,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+from commands import Command
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from torch import nn
 
@@ -107,6 +109,36 @@ def test_no_step_leaves_no_file(tmp_path: Path) -> None:
     with TensorBoard(tmp_path / "board"):
         pass
     assert list((tmp_path / "board").iterdir()) == []
+
+
+def test_the_command_measures_once_for_its_log_and_the_board(
+    command: Command, monkeypatch: pytest.MonkeyPatch, table: Path, tmp_path: Path
+) -> None:
+    accuracy, asked = bf.Step.accuracy, []
+
+    def counted(step: bf.Step, *arguments: Any, **options: Any) -> bf.certificate.Accuracy:
+        asked.append(step.number)
+        return accuracy(step, *arguments, **options)
+
+    monkeypatch.setattr(bf.Step, "accuracy", counted)
+    flags = ("--data", table, "--target", "income", "--ignore", "pay", "--flip-labels", "1", "--steps", "3", "--quiet")
+    assert command("train", *flags, "--out", tmp_path / "run", "--tensorboard", tmp_path / "board").code == 0
+    lines = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
+    assert asked == [line["step"] for line in lines if "certified_accuracy" in line] and asked
+    written = read(tmp_path / "board")
+    for kind in ("nominal", "certified"):
+        told = [(line["step"], line[f"{kind}_accuracy"]) for line in lines if f"{kind}_accuracy" in line]
+        assert written[f"accuracy/{kind}"] == [(step, pytest.approx(value)) for step, value in told]
+
+
+def test_void_outputs_are_not_written(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def void(step: bf.Step, *arguments: Any, **options: Any) -> None:
+        raise bf.VoidBounds("no bounds")
+
+    monkeypatch.setattr(bf.Step, "accuracy", void)
+    with TensorBoard(tmp_path, validation=(X, Y), every=1) as board:
+        certified([board])
+    assert len(read(tmp_path)["loss"]) == 5 and "accuracy/certified" not in read(tmp_path)
 
 
 def test_mistakes(tmp_path: Path) -> None:
