@@ -13,7 +13,7 @@ from boundflow import files
 from boundflow.certificate import FORMAT, KEY
 from boundflow.threats import Threat
 from fullcert import models, runs, tables, tasks, threats
-from fullcert.encoding import Encoding, Image, Number, Target, as_words
+from fullcert.encoding import Encoding, Image, Number, Target, Words, as_words, known_words
 from fullcert.evaluation import CHUNK
 from fullcert.losses import outputs
 from fullcert.mistakes import Mistake
@@ -26,6 +26,7 @@ class Answers(NamedTuple):
     rows: dict[str, list[Any]]
     threat: dict[str, str]
     void_at_step: int | None
+    unknown: dict[str, int]  # in how many rows a column holds a category that training did not have
 
 
 def answers(run: Path, data: Path, epsilon: float | None, tolerance: Sequence[str] | None) -> Answers:
@@ -53,7 +54,17 @@ def answers(run: Path, data: Path, epsilon: float | None, tolerance: Sequence[st
         "training": threats.training_words(options, certificate.record["samples"], named is not None),
         "test": threats.test_words(options, named is not None),
     }
-    return Answers(columns(found, encoding.target, table), words, certificate.void_at_step)
+    return Answers(columns(found, encoding.target, table), words, certificate.void_at_step, unknown(encoding, table))
+
+
+def unknown(encoding: Encoding, table: tables.Table) -> dict[str, int]:
+    """Columns with categories that training did not have, which count as none, and in how many rows."""
+    found = {}
+    for column in encoding.columns:
+        if isinstance(column, Words):
+            words = known_words(table.column(column.name), column.values)
+            found[column.name] = int((~np.isin(words, ["", *column.values])).sum())
+    return {name: count for name, count in found.items() if count}
 
 
 def encoding_of(path: Path) -> Encoding:

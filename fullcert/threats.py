@@ -258,10 +258,11 @@ def _filled_in(options: Options, subject: Subject) -> Threat | None:
 
 def training_words(options: Options, count: int, table: bool) -> str:
     """What was done to ``count`` training samples, of a table or not: "No one who ... could have ..."."""
-    every = "in every training sample"
+    where, deeds = " in every training sample", _deeds(options.epsilon, options.tolerance, options.any_category, table)
     if options.at_most is not None:
-        every = f"in at most {options.at_most:,} of the {count:,} training samples"
-    told = [f"{deed} {every}" for deed in _deeds(options.epsilon, options.tolerance, options.any_category, table)]
+        where = f" in at most {options.at_most:,} of the {count:,} training samples"
+        where = f",{where} altogether" if len(deeds) > 1 else where  # one budget for all deeds, not one for each
+    told = [_joined(deeds) + where] if deeds else []
     if options.target_tolerance:
         told.append(f"moved every training target by up to {told_number(options.target_tolerance)}")
     if options.flip_labels:
@@ -278,7 +279,7 @@ def training_words(options: Options, count: int, table: bool) -> str:
 def test_words(options: Options, table: bool) -> str:
     """What was done to a test input; nothing if it is as it was."""
     deeds = _deeds(options.test_epsilon, options.test_tolerance, (), table)
-    return _joined([f"{deed} in the test input" for deed in deeds])
+    return f"{_joined(deeds)} in the test input" if deeds else ""
 
 
 def _deeds(epsilon: float, tolerance: Sequence[str], any_category: Sequence[str], table: bool) -> list[str]:

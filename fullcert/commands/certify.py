@@ -19,7 +19,8 @@ def certify(
         float | None, typer.Option(help="Every feature may have moved by this much.", show_default="as in the run")
     ] = None,
     tolerance: Annotated[
-        list[str] | None, typer.Option(help="COLUMN=AMOUNT, or none.", show_default="as in the run")
+        list[str] | None,
+        typer.Option(help="COLUMN=AMOUNT, or none.", metavar="COLUMN=...", show_default="as in the run"),
     ] = None,
     json: results.Json = None,
     quiet: results.Quiet = False,
@@ -37,13 +38,13 @@ def certify(
         if out.suffix not in tables.WRITERS:
             tables.written({}, out.suffix)
     with working("certifying", hidden=quiet):
-        rows, threat, void_at_step = answering.answers(run, data, epsilon, tolerance)
+        rows, threat, void_at_step, unknown = answering.answers(run, data, epsilon, tolerance)
     if out is not None:
         runs.write(out, tables.written(rows, out.suffix))
     summary = answering.summary(rows)
     task = "regression" if "value" in rows else "classification"
     told = claim({"task": task, "threat": threat, "headline": {**summary, "void_at_step": void_at_step}})
-    summary |= {"threat": threat, "claim": told}
+    summary |= {"threat": threat, "claim": told, "unknown_categories": unknown}
     results.give(json, {**summary, "rows": tables.by_row(rows)})
     if not quiet:
         show_answers(rows, summary, out, Console(stderr=json == "-"))

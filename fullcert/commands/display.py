@@ -90,6 +90,10 @@ def show_answers(rows: dict[str, list[Any]], told: dict[str, Any], out: Path | N
     console.print(told["claim"], highlight=False, markup=False)
     if not told["threat"]["test"]:
         console.print("The rows themselves are taken as they are.", highlight=False)
+    for name, count in told["unknown_categories"].items():
+        rows_have = "1 row has" if count == 1 else f"{count} rows have"
+        note = f"Note: {rows_have} a category in {name} that training did not have; it counts as none of them."
+        console.print(note, highlight=False, markup=False)
     if out is not None:
         console.print(f"answers: {out}", soft_wrap=True, highlight=False, markup=False)
 

@@ -171,6 +171,15 @@ def test_a_table_is_shown(command: Command, run: Path, rows: Path) -> None:
     assert json.loads((run / "evaluation.json").read_text())["threat"]["training"] in unwrapped(result.out)
 
 
+def test_a_category_that_training_did_not_have_is_told(command: Command, run: Path, tmp_path: Path) -> None:
+    new = {"age": [30, 40, 50], "hours": [30, 31, 32], "town": ["nroth", "north", ""]}
+    table = write_csv(tmp_path / "new.csv", new)
+    assert "Note: 1 row has a category in town that training did not have" in unwrapped(
+        command("certify", run, table).out
+    )
+    assert asked(command, run, table)["unknown_categories"] == {"town": 1}
+
+
 def test_a_table_of_many_classes_fits(command: Command, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("COLUMNS", "80")
     columns = people(60)

@@ -237,6 +237,22 @@ def test_words_say_what_is_covered_and_no_more(tmp_path: Path) -> None:
     assert ["encoding of 2 columns", "declared, not covered: age, hours"] in not_covered[1]
 
 
+def test_words_give_one_budget_to_all_changes_of_features() -> None:
+    """At most 3 samples are touched at all: not 3 by one change and 3 others by another."""
+    chosen = Options(data="t.csv", target="y", tolerance=("age=1",), any_category=("job",), at_most=3, flip_labels=2)
+    told = threats.training_words(chosen, 288, True)
+    assert told == (
+        "moved age by up to 1 and put any category into job, in at most 3 of the 288 training samples altogether "
+        "and flipped at most 2 of the 288 training labels"
+    )
+    alone = threats.training_words(replace(chosen, any_category=(), flip_labels=0), 288, True)
+    assert alone == "moved age by up to 1 in at most 3 of the 288 training samples"
+    moved = threats.test_words(replace(chosen, test_epsilon=0.5), True)
+    assert (
+        moved.count("in the test input") == 1 and "0.5" in moved and moved.endswith("age by up to 1 in the test input")
+    )
+
+
 @pytest.mark.parametrize(("dataset", "said"), [("iris", True), ("two-moons", False)])
 def test_a_dataset_that_comes_scaled_says_so(dataset: str, said: bool) -> None:
     recipe = Recipe(Options(dataset=dataset, hidden="none", epochs=1, batch_size=0))
@@ -253,7 +269,7 @@ def test_what_is_shown_is_rounded_to_the_side_that_is_true(capsys: pytest.Captur
         "lower": [0.99999],
         "upper": [1.00001],
     }
-    told = {**answering.summary(rows), "claim": "", "threat": {"training": "", "test": ""}}
+    told = {**answering.summary(rows), "claim": "", "threat": {"training": "", "test": ""}, "unknown_categories": {}}
     display.show_answers(rows, told, None, Console(width=200))
     shown = capsys.readouterr().out
     assert shown.count("0.9999 ") == 2
