@@ -144,7 +144,7 @@ def evaluate(
         "samples": samples(recipe, test),
         "samples_left_out": 0,
         "plane": plane(recipe, certificate) if recipe.task.planar else None,
-        "details": details(recipe, certificate),
+        "details": details(recipe, certificate, curve=bool(radii)),
         "notes": notes(recipe, certificate),
         "written": written(certificate),
     }
@@ -190,7 +190,8 @@ def _radii(recipe: Recipe, certificate: bf.Certificate) -> list[dict[str, float]
         if threat is None:
             return []
         found = Answers(recipe, certificate, x, y, threat).accuracies()
-        curve.append({"epsilon": epsilon, **{name: value for name, value in found.items() if "nominal" not in name}})
+        of_sets = {name: value for name, value in found.items() if name.startswith("certified") or name == "mean_width"}
+        curve.append({"epsilon": epsilon, **of_sets})
     return curve
 
 
@@ -264,7 +265,7 @@ def _marks(certificate: bf.Certificate, grid: Tensor, epsilon: float) -> str:
 # --- words ------------------------------------------------------------------------------------------------------------
 
 
-def details(recipe: Recipe, certificate: bf.Certificate) -> list[list[Any]]:
+def details(recipe: Recipe, certificate: bf.Certificate, curve: bool = True) -> list[list[Any]]:
     """What was fixed, what is covered and what is not, as pairs of words."""
     options, record, data = recipe.options, certificate.record, recipe.data
     fixed = [
@@ -293,7 +294,7 @@ def details(recipe: Recipe, certificate: bf.Certificate) -> list[list[Any]]:
         )
     for source, told in encoded(recipe.task.encoding):
         (not_covered if source == DECLARED else covered).append(told)
-    if recipe.task.encoding is not None or len(data.test.labels) > CURVE:
+    if curve and (recipe.task.encoding is not None or len(data.test.labels) > CURVE):
         unit = "" if recipe.task.encoding is None else ", moved in units of the columns' scales, categories not"
         fixed.append(
             ["curve over the test radius", f"of the first {min(CURVE, len(data.test.labels))} test samples{unit}"]

@@ -96,6 +96,8 @@ def existing(folder: Path, name: str) -> Path:
     """A file of a run that was made before."""
     if not folder.is_dir():
         raise Mistake(f"there is no run at {folder}")
+    if not (folder / name).is_file() and (folder / CHECKPOINT).is_file():
+        raise Mistake(f"the run in {folder} was interrupted: fullcert train --resume --out {folder} goes on with it")
     if not (folder / name).is_file():
         raise Mistake(f"{folder} has no {name}: it is not the folder of a finished run")
     return folder / name

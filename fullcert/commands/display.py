@@ -17,7 +17,7 @@ from fullcert.numerals import above, below, number, percent, width
 from fullcert.stepping import StepLog
 
 SHOWN = 20  # answers
-ADVICE = "fewer epochs, a smaller learning rate, a smooth activation or the zonotope"
+ADVICE = "a smaller threat, fewer epochs, a smaller learning rate, a smooth activation or the zonotope"
 
 
 @contextmanager
@@ -66,7 +66,8 @@ def show(metrics: dict[str, Any], out: Path | None, console: Console) -> None:
     console.print(table)
     if "claim" in metrics:
         console.print(metrics["claim"], highlight=False, markup=False)
-    if "void_at_step" in metrics or metrics.get("certified_robustness") == 0:
+    little = metrics.get("certified_accuracy", 1.0) < metrics.get("majority_accuracy", 0.0)
+    if "void_at_step" in metrics or little:
         console.print(f"What may help: {ADVICE}.", highlight=False)
     if out:
         for name, file in (("decision barriers", runs.PICTURE), ("report", runs.REPORT)):

@@ -49,7 +49,7 @@ def train(
     results.check(json)
     before = earlier(out) if resume else {}
     options = resolve(before)
-    if resume:
+    if out and resume:
         check_unchanged(options, resolved({}, before), out)
     if out and resume and (out / runs.METRICS).exists():  # nothing is left to do
         return told(finished(out), out, json, quiet)
@@ -104,7 +104,7 @@ def earlier(out: Path | None) -> dict[str, Any]:
     return read_options(runs.existing(out, runs.OPTIONS))
 
 
-def check_unchanged(options: Options, before: Options, out: Path | None) -> None:
+def check_unchanged(options: Options, before: Options, out: Path) -> None:
     """Refuse to go on with a run as if it had been another one; where its data and tensors are is not part of it."""
     from fullcert.mistakes import Mistake
 
@@ -114,9 +114,10 @@ def check_unchanged(options: Options, before: Options, out: Path | None) -> None
     if len(before.missing) == len(options.missing):  # a name stands for the range that was observed
         pairs = zip(before.missing, options.missing, strict=True)
         now["missing"] = tuple(old if old.startswith(f"{new}=") else new for old, new in pairs)
+    what = "is finished: use another --out" if (out / runs.METRICS).exists() else "is resumed as it was"
     for name in sorted(now.keys() - {"data_dir", "device", "memory"}):
         if now[name] != then[name]:
-            raise Mistake(f"the run in {out} has {flag_of(name)} {then[name]} and not {now[name]}: resume it as it was")
+            raise Mistake(f"the run in {out} has {flag_of(name)} {then[name]} and not {now[name]}, and {what}")
 
 
 def board_of(folder: Path | None, recipe: Any, log: Any) -> AbstractContextManager[Any]:

@@ -89,7 +89,7 @@ def key_figures(evaluation: dict[str, Any]) -> list[Figure]:
     if headline.get("mean_width") is not None:
         figures.append(Figure("Mean width", width(headline["mean_width"]), "of the bounds on a prediction"))
     if headline.get("mean_absolute_error") is not None:
-        error = number(headline["mean_absolute_error"], 3)
+        error = width(headline["mean_absolute_error"])  # rounded up
         figures.append(Figure("Mean absolute error", error, "of the model trained on the data as they are"))
     if headline.get("majority_accuracy") is not None:
         share = percent(headline["majority_accuracy"], ROUND_CEILING)

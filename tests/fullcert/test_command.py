@@ -9,7 +9,7 @@ import tomllib
 from pathlib import Path
 
 import pytest
-from commands import Command
+from commands import Command, sentence
 
 import boundflow as bf
 
@@ -209,13 +209,26 @@ def test_a_finished_run_is_not_shown_as_that_of_other_options(command: Command, 
     again = command("train", "--out", tmp_path / "run", "--json", "-", "--quiet", "--resume")
     assert first.code == again.code == 0 and first.out == again.out
     other = command("train", "--out", tmp_path / "run", "--resume", "--lr", "5")
-    assert other.code == 2 and other.out == "" and "finished" in other.err and len(other.err.splitlines()) == 1
+    assert sentence(other).endswith("--lr 0.3 and not 5.0, and is finished: use another --out")
 
 
 def test_when_nothing_is_certified_there_is_advice(command: Command) -> None:
     result = command("train", "--domain", "interval", "--epsilon", "0.5", *QUICK)
     out = " ".join(result.out.split())
-    assert "None of these 200 predictions is certified" in out and "What may help: fewer epochs" in out
+    assert "None of these 200 predictions is certified" in out and "What may help: a smaller threat" in out
+
+
+@pytest.mark.parametrize(("certified", "advised"), [(0.5, True), (0.6, False)])
+def test_there_is_advice_when_a_constant_answer_would_do_as_well(
+    capsys: pytest.CaptureFixture[str], certified: float, advised: bool
+) -> None:
+    from rich.console import Console
+
+    from fullcert.commands.display import show
+
+    metrics = {"dataset": "d", "domain": "interval", "steps": 1, "seconds": 1.0, "certified_accuracy": certified}
+    show({**metrics, "majority_accuracy": 0.55}, None, Console())
+    assert ("What may help" in capsys.readouterr().out) == advised
 
 
 def test_void_bounds_certify_nothing_and_say_when(command: Command, tmp_path: Path) -> None:

@@ -705,3 +705,9 @@ def test_what_a_result_is_held_against_is_not_flattering() -> None:
     made["headline"] |= {"majority_accuracy": 0.50001, "median_mean_absolute_error": 1.2399}
     figures = {figure.name: figure.value for figure in claims.key_figures(made)}
     assert (figures["Majority"], figures["Median"]) == ("50.1 %", "1.23")
+
+
+def test_a_flag_is_kept_together() -> None:
+    threat = evaluation()["threat"] | {"formal": "--tolerance age=1 --flip-labels 2"}
+    page = report.render(evaluation(threat=threat))
+    assert '<span class="flag">--tolerance age=1</span> <span class="flag">--flip-labels 2</span>' in page

@@ -73,6 +73,15 @@ def test_an_interrupt_is_one_sentence_and_leaves_a_checkpoint(
     assert 3 <= len(lines(folder)) < STEPS
 
 
+def test_whoever_asks_an_interrupted_run_is_told_how_to_go_on(
+    command: Command, stopped: tuple[Path, subprocess.CompletedProcess[str]], table: Path
+) -> None:
+    folder, _ = stopped
+    for question in (("certify", folder, table), ("report", folder)):
+        told = sentence(command(*question, "--quiet"))
+        assert told == f"the run in {folder} was interrupted: fullcert train --resume --out {folder} goes on with it"
+
+
 def test_a_resumed_run_ends_like_one_that_was_never_interrupted(
     command: Command, run: Path, uninterrupted: Path
 ) -> None:

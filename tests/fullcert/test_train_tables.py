@@ -99,12 +99,15 @@ def test_missing_values(command: Command, tmp_path: Path) -> None:
 
 def test_missing_values_of_a_plane_can_be_drawn(command: Command, tmp_path: Path) -> None:
     columns = people()
-    columns["age"][3] = columns["hours"][70] = ""
+    columns["age"][::7] = [""] * 13  # in test rows, too
+    columns["hours"][70] = ""
     path = write_csv(tmp_path / "holes.csv", columns)
     flags = ("--ignore", "town", "--missing", "age=20:70", "--missing", "hours=10:60", "--out", tmp_path / "run")
     metrics(command, "--data", path, *INCOME, *flags, "--tensorboard", tmp_path / "board")
     plane = evaluated(tmp_path / "run")["plane"]
     assert plane["features"] == ["age", "hours"] and len(plane["nominal"]) == plane["points"] ** 2
+    told = [label for _, pairs in evaluated(tmp_path / "run")["details"] for label, _ in pairs]
+    assert ("curve over the test radius" in told) == bool(evaluated(tmp_path / "run")["radii"])
     assert (tmp_path / "run" / "barriers.png").exists()
 
 
