@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from math import inf
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -136,6 +137,8 @@ TARGETS = ("y", "label", "target", "class")
 
 def asked_about(options: Options, epsilon: float | None, tolerance: Sequence[str] | None) -> Options:
     """What could have been done to the new rows: as in the run, unless the command says otherwise."""
+    if epsilon is not None and not 0 <= epsilon < inf:
+        raise Mistake(f"--epsilon must be a finite number of at least 0, not {epsilon:g}")
     return replace(
         options,
         test_epsilon=options.test_epsilon if epsilon is None else epsilon,

@@ -81,6 +81,8 @@ def read_csv(path: Path) -> dict[str, np.ndarray]:
     if not rows:
         raise ValueError("it is empty")
     header = named([name.strip() for name in rows[0]])
+    if len(header) == 1 and any(mark in header[0] for mark in ";\t|"):
+        raise ValueError(f"its columns must be separated by commas, and its header is {header[0]!r}")
     for number, row in enumerate(rows[1:], start=2):
         if len(row) != len(header):
             raise ValueError(f"row {number} has {len(row)} cells, and the header has {len(header)}")

@@ -264,8 +264,8 @@ def test_rows_that_do_not_fit(command: Command, run: Path, regression: Path, moo
 @pytest.mark.parametrize(
     ("flags", "words"),
     [
-        (("--epsilon", "-1"), "epsilon"),
-        (("--epsilon", "nan"), "epsilon"),
+        (("--epsilon", "-1"), "--epsilon must be"),
+        (("--epsilon", "nan"), "--epsilon must be"),
         (("--tolerance", "age"), "such as age=1"),
         (("--tolerance", "wage=1"), "'wage'"),
         (("--tolerance", "town=1"), "holds categories"),

@@ -78,6 +78,8 @@ def test_only_plain_numerals_are_numbers(tmp_path: Path) -> None:
         ("age,town\n30,north\n31,north,south\n", "row 3 has 3 cells"),
         ("age,age\n1,2\n", "each name once"),
         ("age,\n1,2\n", "name every column"),
+        ("age;pay\n30;1,5\n", "separated by commas"),
+        ("age\tpay\n30\t1\n", "separated by commas"),
         ("age\n30\ninf\n", "infinite"),
         ("age,pay\n1,2\n3,1e999\n", "infinite"),
         ('age,town\n30,"north\n', "cannot be read"),
