@@ -1,13 +1,15 @@
 """Modules as plain data: a certificate file names the layers it was trained with, and never holds code.
 
 `nn.Sequential` of the layers in the table can be written down and rebuilt; anything else is not described, and whoever
-loads the file brings the module.
+loads the file brings the module. A layer that would come back with another option, or without its hooks, is not
+described either: the file would speak of another network.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
+import torch
 from torch import nn
 
 # layer -> the attributes that rebuild it
@@ -39,6 +41,8 @@ WITH_BIAS = {"Linear", "Conv1d", "Conv2d"}
 def describe(module: nn.Module) -> Any:
     """The module as JSON data, or None if a part of it is not in the table."""
     name = type(module).__name__
+    if module._forward_hooks or module._forward_pre_hooks or "forward" in vars(module):
+        return None
     if type(module) is nn.Sequential:
         parts = [describe(part) for part in module]
         return None if None in parts else {"Sequential": parts}
@@ -47,7 +51,14 @@ def describe(module: nn.Module) -> Any:
     options = {option: getattr(module, option) for option in LAYERS[name]}
     if name in WITH_BIAS:
         options["bias"] = module.bias is not None
-    return {name: options}
+    with torch.device("meta"):
+        twin = rebuild({name: options})
+    same = all(getattr(module, key, None) == option for key, option in vars(twin).items() if _is_option(key))
+    return {name: options} if same else None
+
+
+def _is_option(attribute: str) -> bool:
+    return not attribute.startswith("_") and attribute != "training"
 
 
 def rebuild(description: Any) -> nn.Module:

@@ -176,6 +176,54 @@ def test_custom_modules_bring_their_own_class(tmp_path) -> None:
     assert torch.equal(loaded.predict(x).label, cert.predict(x).label)
 
 
+class Bent(Custom):
+    """The same parameters, and another function of them."""
+
+    def forward(self, x):
+        return self.inner(x.abs())
+
+
+def test_a_file_is_only_read_into_the_network_it_was_written_from(tmp_path) -> None:
+    """Parameters that fit say nothing of activations, options and code between them: bounds would be a stranger's."""
+    recipe = {"threat": bf.threats.Linf(1e-3), "loss": "bce", "optimizer_options": {"lr": 0.1}}
+    tanh, relu = (nn.Sequential(nn.Linear(2, 3), part, nn.Linear(3, 1)).double() for part in (nn.Tanh(), nn.ReLU()))
+    bf.certify(tanh, moons(20, 0), **recipe).save(tmp_path / "tanh")
+    with pytest.raises(bf.BoundFlowError, match="other layers"):
+        bf.load(tmp_path / "tanh", model=relu)
+    bf.certify(Custom(), moons(20, 0), **recipe).save(tmp_path / "custom")
+    with pytest.raises(bf.BoundFlowError, match="answers otherwise"):
+        bf.load(tmp_path / "custom", model=Bent())
+
+
+def test_layers_that_a_file_cannot_describe_are_not_rebuilt(tmp_path) -> None:
+    """An option that is not in the table, and a hook: rebuilt without them it would be another network."""
+    summed = nn.Sequential(nn.Unflatten(1, (1, 1, 2)), nn.AvgPool2d((1, 2), divisor_override=1), nn.Flatten())
+    hooked = nn.Sequential(nn.Linear(2, 1))
+    hooked[0].register_forward_hook(lambda module, inputs, output: -output)
+    for number, model in enumerate((nn.Sequential(*summed, nn.Linear(1, 1)), hooked)):
+        cert = bf.certify(model.double(), moons(20, 0), threat=bf.threats.Linf(1e-3), loss="bce")
+        cert.save(tmp_path / str(number))
+        with pytest.raises(bf.BoundFlowError, match="custom module"):
+            bf.load(tmp_path / str(number))
+        x, _ = moons(10, 1)
+        assert torch.allclose(bf.load(tmp_path / str(number), model=model).predict(x).lower, cert.predict(x).lower)
+
+
+def test_a_loaded_model_does_not_drop_anything(tmp_path) -> None:
+    """Modules are made in training mode, where dropout draws at random: the plain model must not answer like that."""
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(2, 16), nn.Tanh(), nn.Dropout(0.5), nn.Linear(16, 1)).double()
+    cert = bf.certify(model, moons(20, 0), threat=bf.threats.Linf(1e-3), loss="bce")
+    cert.save(tmp_path / "dropout")
+    x, _ = moons(10, 1)
+    assert torch.equal(bf.load(tmp_path / "dropout").nominal(x), cert.nominal(x))
+    given = model.train()
+    loaded = bf.load(tmp_path / "dropout", model=given)
+    assert torch.equal(loaded.nominal(x), cert.nominal(x)) and given.training
+    given[0].weight.data.zero_()  # what becomes of the module that was given is no matter of the certificate
+    assert torch.equal(loaded.nominal(x), cert.nominal(x))
+
+
 def test_void_bounds_certify_nothing(tmp_path) -> None:
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(2, 6), nn.ReLU(), nn.Linear(6, 6), nn.ReLU(), nn.Linear(6, 1)).double()
@@ -235,6 +283,10 @@ def test_bad_input() -> None:
         "domain must be": lambda: bf.certify(network(), (x, y), threat=threat, loss="bce", domain="box"),
         "epochs": lambda: bf.certify(network(), (x, y), threat=threat, loss="bce", epochs=0),
         "one output": lambda: bf.certify(network(2), (x, y), threat=threat, loss="bce"),
+        "output for each class": lambda: bf.certify(network(1), (x, 0 * y), threat=threat, loss="ce"),
+        "shape \\(20, 2\\)": lambda: bf.certify(network(), (x, torch.stack((1 - y, y), 1)), threat=threat, loss="bce"),
+        "2 finite numbers": lambda: bf.certify(network(2), (x, y), threat=threat, loss="mse"),
+        "1 finite numbers": lambda: bf.certify(network(), (x, y / 0), threat=threat, loss="mse"),
         "integer images": lambda: bf.certify(network(), (x.long(), y), threat=threat, loss="bce"),
         "valid range": lambda: bf.certify(network(), (x, y), threat=bf.threats.Linf(0.1, clip=(0, 0.1)), loss="bce"),
     }.items():

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from commands import Command, people, run_main, sentence, write_csv
 
+from boundflow.certificate import FORMAT
 from fullcert.report.claims import claim
 from fullcert.tables import read
 
@@ -300,14 +301,14 @@ def test_damaged_certificates(command: Command, run: Path, moons: Path, rows: Pa
     other = copied(run, tmp_path)
     file = other / "certificate.safetensors"
     whole = file.read_bytes()
-    text = whole.decode("latin1")
+    text, version = whole.decode("latin1"), f'\\"format\\": {FORMAT}'
     damaged = {
         "cut off": whole[: len(whole) // 2],
         "empty": b"",
         "not a certificate": b"PK" + whole,
         "no record": whole.replace(b'"boundflow":"{', b'"boundflux":"{', 1),
-        "another version": text.replace('\\"format\\": 2', '\\"format\\": 9').encode("latin1"),
-        "no JSON": text.replace('\\"format\\": 2', '\\"format\\"; 2').encode("latin1"),
+        "another version": text.replace(version, version[:-1] + "9").encode("latin1"),
+        "no JSON": text.replace(version, version.replace(":", ";")).encode("latin1"),
         "other kind of part": text.replace('\\"parts\\": [[', '\\"parts\\": [[7').encode("latin1"),
         "other shape": text.replace('\\"input_shape\\": [5]', '\\"input_shape\\": [6]').encode("latin1"),
         "other layers": text.replace("Linear", "Lineal").encode("latin1"),
