@@ -75,15 +75,21 @@ class Threat(ABC):
         """Whether inputs, targets or weights can change."""
         return any(change.about == what for change in self.changes)
 
-    def observed(self, x: Tensor) -> Tensor:
-        """The data that ordinary training sees: as they are, with a stand-in where a value is missing."""
+    def observed(self, x: Tensor, samples: np.ndarray | None = None) -> Tensor:
+        """The data that ordinary training sees: as they are, with a stand-in where a value is missing.
+
+        Of training samples with these numbers, only those that the change is about: a hole elsewhere is refused.
+        """
         for change in self.changes:
-            x = change.stand_in(x)
+            filled = change.stand_in(x)
+            if samples is not None and change.samples is not None:
+                filled = torch.where(_positions(change.touched(samples), x), filled, x)
+            x = filled
         return x
 
     def check(self, x: Tensor, y: Tensor) -> None:
         """Refuse data that this threat cannot be about."""
-        x = self.observed(x)
+        x = self.observed(x, np.arange(len(x)))
         unknown = ~torch.isfinite(x)
         if bool(unknown.any()):
             raise ValueError(
@@ -380,6 +386,8 @@ class Tolerance(_Moved):
                 known = "give the names as columns=[...]" if self.columns is None else f"there are {self.columns}"
                 raise ValueError(f"a tolerance for the column {column!r}: {known}")
             number = self.columns.index(column) if isinstance(column, str) and self.columns else int(column)
+            if number < 0:
+                raise ValueError(f"a tolerance for the column {column}: columns are counted from 0")
             if number in self.absolute or number in self.relative:
                 raise ValueError(f"two tolerances for the column {column!r}")
             if isinstance(amount, str) and amount.strip().endswith("%"):
@@ -637,7 +645,7 @@ class _Lifting:
         self.raw = x
         weights = torch.ones(len(x), dtype=x.dtype, device=x.device) if threat.touches("weights") else None
         self.values: dict[str, Any] = {
-            "inputs": threat.observed(x),
+            "inputs": threat.observed(x, samples),
             "targets": self._targets(y),
             "weights": weights,
         }
@@ -686,7 +694,7 @@ class _Lifting:
         touched = change.touched(self.samples)
         if touched.all():
             return made
-        mask = torch.from_numpy(touched).to(values.device).view(-1, *(1,) * (values.dim() - 1))
+        mask = _positions(touched, values)
         bounds = torch.where(mask, made.bounds, values)
         rows = made.generators
         kept = rows.masked(mask) if isinstance(rows, Diagonal) else torch.where(mask, rows, 0.0)
@@ -721,6 +729,11 @@ class _Lifting:
         if rows is None:
             return Bounded(bounds, form, self.symbols, clean=clean)
         return concretised("lift", bounds, form, self.symbols, clean=clean, sharp=False)  # the interval is exact
+
+
+def _positions(touched: np.ndarray, values: Tensor) -> Tensor:
+    """A mask over samples, to be broadcast over their values."""
+    return torch.from_numpy(touched).to(values.device).view(-1, *(1,) * (values.dim() - 1))
 
 
 def _added(values: Tensor, deviations: list[Deviation]) -> Tensor:

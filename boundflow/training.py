@@ -117,7 +117,7 @@ def certify(
     if threat.budget is not None and (symbols is None or not symbols.tracks):
         untracked.append(f"no rows, no run-wide budget: at most {threat.budget} samples in every batch")
     elif threat.touches("gradients"):
-        untracked.append(f"replaced gradients have no rows: at most {threat.budget} samples in every batch")
+        untracked.append(f"replaced gradients have no rows: {_replaced(threat)} in every batch")
     lift(certified, symbols)
     observed, sets = run.trainer(nominal), run.trainer(certified)
     recipe = {
@@ -201,7 +201,7 @@ class _Run:
             raise BoundFlowError("certify lifts a copy of the model itself: give it a plain one")
         self.loss, self.optimizer, self.options, self.schedule, self.seed = loss, optimizer, options, schedule, seed
         reference = next(model.parameters())
-        self.x = torch.as_tensor(data[0])
+        self.x = torch.as_tensor(data[0]).detach()
         if not self.x.is_floating_point():
             raise ValueError("inputs must be floats in the range the threat is about: convert integer images first")
         self.x = self.x.to(device or reference.device, dtype or self.x.dtype)
@@ -221,7 +221,15 @@ class _Run:
         with torch.no_grad():
             self.outputs = copy.deepcopy(self.model).eval()(torch.zeros_like(self.x[:1])).shape[1]
         if self.loss == REGRESSION:
-            return y.to(self.x.dtype).reshape(len(y), -1)
+            y = y.to(self.x.dtype).reshape(len(y), -1)
+            if y.shape[1] != self.outputs or not bool(torch.isfinite(y).all()):
+                raise ValueError(f"targets must be {self.outputs} finite numbers for each input, as the model puts out")
+            return y
+        if y.numel() != len(y):
+            raise ValueError(f"labels must be one whole number for each input, and they have shape {tuple(y.shape)}")
+        if self.loss == "ce" and self.outputs < 2:
+            raise ValueError("the loss 'ce' needs a model with an output for each class, and this one has 1: use 'bce'")
+        y = y.reshape(-1)
         classes = 2 if self.loss in ("bce", "hinge") else self.outputs
         if self.loss in ("bce", "hinge") and self.outputs != 1:
             raise ValueError(
@@ -328,6 +336,13 @@ class _Run:
             value = (losses if batch.weights is None else losses * batch.weights).sum() / (of or len(outputs))
         value.backward()
         return value.detach()
+
+
+def _replaced(threat: Threat) -> str:
+    """How many samples count as replaced."""
+    clauses = [clause for clause in threat.clauses if any(change.about == "gradients" for change in clause.changes)]
+    budgets = [clause.budget for clause in clauses if clause.budget is not None]
+    return f"at most {sum(budgets)} samples" if len(budgets) == len(clauses) else "all samples that the threat names"
 
 
 def _recorded(option: Any) -> Any:

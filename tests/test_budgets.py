@@ -665,6 +665,28 @@ def test_records_and_restrictions_mean_what_they_say() -> None:
     assert T.Linf(0.1).on(samples=[1, 2]).on(samples=[2, 3]).samples.tolist() == [2]
     lifted = T.Linf(0.1).on(features=[0, 1]).on(features=[1]).lift(None, torch.zeros(1, 3), torch.zeros(1), [0]).inputs
     assert (lifted.upper > 0).tolist() == [[False, True, False]]
+    with pytest.raises(ValueError, match="counted from 0"):  # else the last of five columns would have two
+        T.Tolerance({4: 5.0, -1: 0.1})
+
+
+def test_a_hole_in_a_sample_that_is_not_named_is_not_filled() -> None:
+    """The middle of the range would be taken for the value that was observed."""
+    data = with_holes(observed("bce", torch.float64))
+    holes = torch.isnan(data.x).any(1).nonzero()[:, 0]
+    with pytest.raises(ValueError, match=f"{int(torch.isnan(data.x[holes[-1]]).sum())} values of the data are NaN"):
+        certified(T.Missing([-1.0, 1.0]).on(samples=holes[:-1]), "bce", data, "zonotope")
+    assert certified(T.Missing([-1.0, 1.0]).on(samples=holes), "bce", data, "zonotope").model is not None
+    lifted = T.Missing([-1.0, 1.0]).on(samples=holes[:-1]).lift(None, data.x, data.y, np.arange(SAMPLES)).inputs
+    assert bool(torch.isnan(lifted.upper).any(1).nonzero() == holes[-1])
+
+
+@pytest.mark.parametrize("budget", ["none", "two"])
+def test_the_record_counts_replaced_samples_alone(budget: str) -> None:
+    replaced = T.Replacement().on(samples=[1, 2, 3])
+    threat = (T.AtMost(2, replaced) if budget == "two" else replaced) & T.AtMost(4, T.Labels())
+    record = certified(threat, "bce", observed("bce", torch.float64), "zonotope", clip_gradients=0.1).record
+    said = "at most 2 samples" if budget == "two" else "all samples that the threat names"
+    assert record["not_tracked"] == [f"replaced gradients have no rows: {said} in every batch"]
 
 
 def _clipped_training(model: nn.Module, x: Tensor, y: Tensor, norm: float, steps: int) -> nn.Module:
