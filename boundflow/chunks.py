@@ -42,7 +42,7 @@ def chunk_size(model: nn.Module, x: Tensor, symbols: Symbols | None, batch: Tens
         return len(batch)
     elements = _activations(model, x[batch[:1]])
     size = int(memory / max(1, COPIES * elements * _trained(model) * x.element_size()))
-    if size >= len(batch) or not _apart(model, x[batch[:64]]):
+    if size >= len(batch) or not _apart(model, x[batch[:64]], max(2, size)):
         return len(batch)
     return max(2, size)
 
@@ -59,14 +59,15 @@ def _activations(model: nn.Module, x: Tensor) -> int:
         return max(1, sum(output.numel() for output in _outputs(watched, layers, torch.nan_to_num(x))))
 
 
-def _apart(model: nn.Module, x: Tensor) -> bool:
+def _apart(model: nn.Module, x: Tensor, size: int) -> bool:
     """Whether a model treats samples one by one: not with batch statistics, and not with masks drawn for a batch.
 
-    It must draw no random numbers, and every layer must put out the same for a batch and for its halves, whatever the
+    It must draw no random numbers, and every layer must put out the same for a batch and for pieces of it, in another
+    order: samples that meet their neighbours would still do so in the same order. And it must do so whatever the
     parameters are: a head of zeros would hide what happens before it.
     """
-    x, half = torch.nan_to_num(x), len(x) // 2
-    if half < 1:
+    x, size = torch.nan_to_num(x), min(size, len(x) // 2)
+    if size < 1:
         return False
     devices = [x.device] if x.is_cuda else []
     with torch.no_grad(), torch.random.fork_rng(devices=devices):
@@ -75,13 +76,14 @@ def _apart(model: nn.Module, x: Tensor) -> bool:
             tried = copy.deepcopy(model)
             for parameter in tried.parameters():
                 parameter.add_(torch.randn_like(parameter))
+            order = torch.randperm(len(x)).to(x.device)
             state = [torch.get_rng_state(), *(torch.cuda.get_rng_state(device) for device in devices)]
             whole = _outputs(tried, tried.modules(), x)
             after = [torch.get_rng_state(), *(torch.cuda.get_rng_state(device) for device in devices)]
             if not all(torch.equal(first, second) for first, second in zip(state, after, strict=True)):
                 return False
-            halves = [_outputs(tried, tried.modules(), piece) for piece in (x[:half], x[half:])]
-            if not _same(whole, halves):
+            pieces = [_outputs(tried, tried.modules(), piece) for piece in x[order].split(size)]
+            if not _same(whole, pieces, order):
                 return False
     return True
 
@@ -103,14 +105,16 @@ def _outputs(model: nn.Module, layers: Iterable[nn.Module], x: Tensor) -> list[T
     return seen
 
 
-def _same(whole: list[Tensor], halves: list[list[Tensor]]) -> bool:
-    if any(len(half) != len(whole) for half in halves):
+def _same(whole: list[Tensor], pieces: list[list[Tensor]], order: Tensor) -> bool:
+    if any(len(piece) != len(whole) for piece in pieces):
         return False
-    for output, *parts in zip(whole, *halves, strict=True):
+    for output, *parts in zip(whole, *pieces, strict=True):
         if any(part.dim() != output.dim() or part.shape[1:] != output.shape[1:] for part in parts):
             return False
+        if not output.dim() or len(output) != len(order):
+            return False
         joined, close = torch.cat(parts), 1e4 * rounding.unit(output.dtype)
-        if joined.shape != output.shape or not torch.allclose(joined, output, rtol=close, atol=close):
+        if joined.shape != output.shape or not torch.allclose(joined, output[order], rtol=close, atol=close):
             return False
     return True
 
