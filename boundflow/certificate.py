@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import copy
 import json
-import math
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -23,6 +22,7 @@ import torch
 from torch import Tensor, nn
 
 from . import files, rounding
+from .answers import answers, require_same
 from .architecture import describe, rebuild
 from .bounded import Bounded, Form
 from .errors import BoundFlowError, VoidBounds
@@ -37,7 +37,6 @@ FORMAT = 3
 KEY = "boundflow"  # of the record, in a file
 REGRESSION = "mse"  # the loss of regression
 INPUT_ROWS = 2**28  # bytes that rows of test inputs may take: a row a feature for small inputs, none for images
-ANSWERS, PROBES = "answers", 16  # of the plain model to so many fixed inputs, in a file: whoever loads it must agree
 SYMBOLS = ("symbols.number", "symbols.owner", "symbols.part")  # of every row in a file
 
 
@@ -208,8 +207,7 @@ class Certificate:
             table = symbols.table[: known[1].max(initial=-1) + 1]  # what test inputs brought later is not part of it
             record["parts"] = [[part.kind.value, part.clause] for part in table]
             record["budgets"] = symbols.budgets[: max((part.clause for part in table), default=-1) + 1]
-        answers = _answers(self.nominal, record)
-        tensors |= {} if answers is None else {ANSWERS: answers}
+        tensors |= answers(self.nominal, record.get("input_shape"))
         files.write(path, tensors, KEY, files.sealed(record, tensors))
 
 
@@ -232,7 +230,7 @@ def load(path: str | Path, model: nn.Module | None = None) -> Certificate:
         nominal.load_state_dict(state)
     except (RuntimeError, StopIteration) as error:
         raise BoundFlowError(f"{path} does not fit this model: {error}") from None
-    _require_answers(nominal, record, tensors.get(ANSWERS), str(path))
+    require_same(nominal, record.get("input_shape"), tensors, path)
     table = [Part(Kind(kind), clause) for kind, clause in record.pop("parts", [])]
     budgets = record.pop("budgets", [])
     if record.get("void_at_step") is not None:
@@ -261,34 +259,6 @@ def _bounded_copy(
                 form = Form(center, generators, radius, Rows(tensors[f"rows.{name}"].numpy()))
             parameter.copy_(Bounded(tensors[f"bounds.{name}"], form, symbols))
     return module.eval()
-
-
-def _answers(model: nn.Module, record: dict[str, Any]) -> Tensor | None:
-    """What a plain model answers to fixed inputs, small and large; None where it does not answer such inputs."""
-    shape, reference = record.get("input_shape"), next(model.parameters())
-    if shape is None:
-        return None
-    numbers = torch.sin(torch.arange(1.0, 1.0 + PROBES * math.prod(shape), dtype=torch.float64) ** 2)
-    sizes = 10 ** torch.linspace(-1, 2, PROBES, dtype=torch.float64)
-    inputs = numbers.view(PROBES, *shape) * sizes.view(-1, *(1,) * len(shape))
-    try:
-        with torch.no_grad():
-            return copy.deepcopy(model).eval()(inputs.to(reference.device, reference.dtype)).cpu()
-    except Exception:  # code of the user, which may be about other inputs
-        return None
-
-
-def _require_answers(model: nn.Module, record: dict[str, Any], expected: Tensor | None, path: str) -> None:
-    """Refuse a module that fits the parameters and computes something else: its bounds would be those of a stranger."""
-    found = _answers(model, record)
-    if expected is None or found is None or found.shape != expected.shape:
-        same = expected is None and found is None
-    else:
-        sizes = expected.nan_to_num(0.0, 0.0, 0.0).flatten(1).abs().amax(1).view(-1, *(1,) * (expected.dim() - 1))
-        off = (found - expected).abs() <= math.sqrt(rounding.unit(found.dtype)) * (1 + sizes)
-        same = bool((off | (found == expected) | (found.isnan() & expected.isnan())).all())
-    if not same:
-        raise BoundFlowError(f"{path} does not fit this model: it answers otherwise than the one that was trained")
 
 
 def versions() -> dict[str, str]:

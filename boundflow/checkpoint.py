@@ -3,9 +3,9 @@
     both models, the states of both optimizers, the space of symbols, the number of steps made
 
 What does not change (data, recipe, initial weights) is not stored: it has to be the same when the run goes on, and a
-file of any other run is refused. Batches and masks follow from the seed and the number of the step; the schedule is
-made anew and stepped as often as before. So a resumed run gives the same certificate as one that was never stopped, bit
-for bit.
+file of any other run is refused, that of a network with the same parameters and other code included. Batches and masks
+follow from the seed and the number of the step; the schedule is made anew and stepped as often as before. So a resumed
+run gives the same certificate as one that was never stopped, bit for bit.
 
 The state is held after each step, once every callback has seen it: a step that was cut short in a callback is made and
 told again, so that no log misses one. It is written from time to time, at the end, and when an exception ends the run:
@@ -25,10 +25,11 @@ from typing import Any, NamedTuple
 from torch import Tensor
 
 from . import files
+from .answers import answers, require_same
 from .errors import BoundFlowError
 from .state import Space, Trainer, held, restore, space_of
 
-FORMAT = 1
+FORMAT = 2
 KEY = "boundflow-checkpoint"
 EVERY = 60.0  # seconds
 
@@ -55,6 +56,7 @@ class Checkpoint:
                 raise ValueError(f"there is no folder {self.path.parent} for the checkpoint")
         self.recipe = json.loads(json.dumps(recipe))
         self.nominal, self.certified = nominal, certified
+        self.initial = answers(nominal.model, recipe["input_shape"]) if self.path is not None else {}
         self.held: tuple[dict[str, Any], dict[str, Tensor], Space | None] | None = None
         self.written = time.monotonic()
 
@@ -83,6 +85,7 @@ class Checkpoint:
         if self.path is None or self.held is None:
             return
         state, tensors, space = self.held
+        tensors = {**tensors, **self.initial}
         if space is not None:
             tensors = {**tensors, **space.tensors()}
             state = {**state, "own": space.own, "optimizer_steps": space.steps}
@@ -117,6 +120,7 @@ class Checkpoint:
                 f"{path} is a checkpoint of another run: {changed}. Resume with the same data and options, or start "
                 "afresh with another path or resume=False."
             )
+        require_same(self.nominal.model, self.recipe["input_shape"], tensors, path)  # both at their initial weights
         return content["state"], tensors
 
 

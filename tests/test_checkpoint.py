@@ -235,6 +235,21 @@ def test_other_versions_are_refused(checkpoint: Path, tmp_path: Path, monkeypatc
         run(**same, checkpoint=tmp_path / "new")
 
 
+def test_other_code_for_the_same_parameters_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A network that was edited meanwhile: half of the steps would be those of another function."""
+
+    class Edited(nn.Sequential):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return super().forward(x)
+
+    model = Edited(nn.Linear(2, 3), nn.Tanh(), nn.Linear(3, 1)).double()
+    with pytest.raises(KeyboardInterrupt):
+        run(model=model, checkpoint=tmp_path / "checkpoint", callbacks=[stop_at(2)])
+    monkeypatch.setattr(Edited, "forward", lambda self, x: self[2](torch.relu(self[0](x))))
+    with pytest.raises(bf.BoundFlowError, match="answers otherwise"):
+        run(model=model, checkpoint=tmp_path / "checkpoint", resume=True)
+
+
 def test_the_schedule_counts_before_it_acts(tmp_path: Path) -> None:
     """Two schedules that have done the same so far are still two recipes."""
     path, steps = tmp_path / "checkpoint", torch.optim.lr_scheduler.StepLR
