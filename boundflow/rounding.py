@@ -150,6 +150,11 @@ def require_full_precision(x: Tensor, convolution: bool = False) -> None:
         raise UnsafePrecision(
             "float32 matrix products run in reduced precision: call torch.set_float32_matmul_precision('highest')"
         )
+    one_dnn = getattr(torch.backends.mkldnn, "conv", None)  # flags of newer versions
+    if convolution and not x.is_cuda and getattr(one_dnn, "fp32_precision", "none") in ("bf16", "tf32"):
+        raise UnsafePrecision(
+            "float32 convolutions run in reduced precision: set torch.backends.mkldnn.conv.fp32_precision = 'ieee'"
+        )
     if x.is_cuda and torch.backends.cuda.matmul.allow_tf32:
         raise UnsafePrecision("TF32 products are on: set torch.backends.cuda.matmul.allow_tf32 = False")
     if x.is_cuda and convolution and torch.backends.cudnn.allow_tf32:

@@ -207,6 +207,7 @@ class Change(Threat):
     has_clean_state = True
     exclusive = False  # does not add up with other changes of the same thing
     samples: np.ndarray | None = None  # only these
+    out_of: int | None = None  # how many samples a mask was about
 
     @property
     def clauses(self) -> tuple[Clause, ...]:
@@ -217,6 +218,7 @@ class Change(Threat):
         restricted = copy.copy(self)
         if samples is not None:
             chosen = np.asarray(samples)
+            restricted.out_of = len(chosen) if chosen.dtype == bool else self.out_of
             chosen = np.flatnonzero(chosen) if chosen.dtype == bool else np.unique(chosen.astype(np.int64))
             restricted.samples = chosen if self.samples is None else np.intersect1d(chosen, self.samples)
         return restricted if features is None else restricted.on_features(np.asarray(features))
@@ -237,6 +239,8 @@ class Change(Threat):
 
     def about_these(self, count: int) -> None:
         """Refuse a restriction to samples that are not there."""
+        if self.out_of not in (None, count):
+            raise ValueError(f"this threat has a mask over {self.out_of} samples, and there are {count}")
         if self.samples is not None and len(self.samples) and not 0 <= self.samples[0] <= self.samples[-1] < count:
             raise ValueError(f"this threat is about samples up to {self.samples[-1]}, and there are {count}")
 

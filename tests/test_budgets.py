@@ -504,6 +504,7 @@ def test_threats_that_make_no_sense() -> None:
         "step": lambda: T.Quantised(0.1, 0.0),
         "exceeds the data": lambda: certified(T.AtMost(SAMPLES + 1, T.Labels()), "bce", data, "zonotope"),
         "samples up to": lambda: certified(T.Linf(0.1).on(samples=[SAMPLES]), "bce", data, "zonotope"),
+        "mask over 3 samples": lambda: certified(T.Linf(0.1).on(samples=[True] * 3), "bce", data, "zonotope"),
         f"samples up to {SAMPLES}": lambda: certified(T.Removal().on(samples=[SAMPLES]), "bce", data, "zonotope"),
         "Missing": lambda: certified(T.Linf(0.1), "bce", with_holes(data), "zonotope"),
         "one-hot": lambda: certified(T.Categories([[0, 1]]), "bce", data, "zonotope"),

@@ -340,6 +340,19 @@ def test_reduced_precision_flags_are_refused() -> None:
     x @ x
 
 
+@pytest.mark.skipif(not hasattr(torch.backends.mkldnn, "conv"), reason="this version has no such flag")
+def test_convolutions_in_bfloat16_are_refused() -> None:
+    x, flags = bf.ball(torch.ones(1, 1, 3), 0.1), torch.backends.mkldnn.conv
+    before = flags.fp32_precision
+    try:
+        flags.fp32_precision = "bf16"
+        with pytest.raises(bf.UnsafePrecision, match="convolutions"):
+            F.conv1d(x, torch.ones(1, 1, 2))
+    finally:
+        flags.fp32_precision = before
+    F.conv1d(x, torch.ones(1, 1, 2))
+
+
 def test_bfloat16_and_half_have_no_bounds() -> None:
     for dtype in (torch.bfloat16, torch.float16):
         with pytest.raises(bf.MixedTensors):
