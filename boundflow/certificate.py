@@ -97,6 +97,9 @@ class Certificate:
         """
         threat = self._threat(epsilon, clip, threat)
         x = self._checked(x, threat)
+        for model in (self.model, self.nominal):
+            if model is not None:
+                model.eval()  # whoever put it in training mode meanwhile: masks are for training
         parts = [self._predict(part, threat) for part in x.split(chunk)]
         return Prediction(*(torch.cat([getattr(part, name) for part in parts]) for name in Prediction.__annotations__))
 

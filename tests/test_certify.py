@@ -220,6 +220,10 @@ def test_a_loaded_model_does_not_drop_anything(tmp_path) -> None:
     given = model.train()
     loaded = bf.load(tmp_path / "dropout", model=given)
     assert torch.equal(loaded.nominal(x), cert.nominal(x)) and given.training
+    before = cert.predict(x)
+    for trained in (cert.model, cert.nominal):
+        trained.train()
+    assert torch.equal(cert.predict(x).lower, before.lower) and torch.equal(cert.predict(x).label, before.label)
     given[0].weight.data.zero_()  # what becomes of the module that was given is no matter of the certificate
     assert torch.equal(loaded.nominal(x), cert.nominal(x))
 
