@@ -28,7 +28,7 @@ from torch import Tensor
 from torch._ops import OpOverload
 
 from . import rounding
-from .clean import Clean, Excess, Samples
+from .clean import Clean, Excess, Samples, keeps_by_sample
 from .errors import (
     BoundFlowError,
     CrossedBounds,
@@ -78,6 +78,15 @@ class Form:
         if rest.meets(batch):  # the same symbol twice: adding its rows rounds
             radius = rounding.up(radius + rounding.gamma(1, radius.dtype) * generators.abs().sum(0))
         return Form(self.center, generators, radius, rows)
+
+    def off(self, excess: Excess) -> Form:
+        """A sum over samples with the errors of its touched ones: around their middle, if no piece is still to come."""
+        if keeps_by_sample():
+            return Form(self.center, self.generators, excess.total_radius(), self.rows)
+        middle, radius = excess.errors()
+        center = self.center + middle
+        radius = rounding.up(radius + rounding.gamma(1, center.dtype) * (self.center.abs() + middle.abs()))
+        return Form(center, self.generators, radius, self.rows)
 
     @cached_property
     def reach(self) -> Tensor:
@@ -502,7 +511,7 @@ def concretised(
             clean = Clean(inner, clean.radius, clean.axis, clean.samples)
     checked(operator, bounds, symbols)
     if clean is not None:
-        inner = _intersection(clean.bounds, bounds)
+        inner = clean.bounds.clamp_min(0.0) if nonnegative else clean.bounds
         checked(operator, inner, symbols)
         clean = Clean(inner, clean.radius if form is not None else None, clean.axis, clean.samples)
     return Bounded(bounds, form, symbols, nonnegative=nonnegative, clean=clean)
@@ -577,7 +586,14 @@ def samples_of(shape: Any, *operands: Any) -> tuple[Samples, int] | None:
     samples, axis = known[0].samples, known[0].axis
     if any(clean.samples is not samples or clean.axis != axis for clean in known):
         return None
+    if any(only_touched(x) for x in operands):
+        return None
     return (samples, axis) if len(shape) >= -axis and shape[axis] == samples.count else None
+
+
+def only_touched(x: Any) -> bool:
+    """Whether a tensor has own rows, and it is not known what it is without them."""
+    return isinstance(x, Bounded) and x._clean is None and x.affine and x.form.rows.batch is not None
 
 
 def symbols_of(*operands: Any) -> Symbols | None:

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from . import rounding
-from .bounded import Bounded, Form, concretised
+from .bounded import Bounded, concretised
 from .clean import Excess, by_sample
 from .rules.linear import combination
 from .symbols import Symbols
@@ -135,10 +135,18 @@ def accumulated(model: nn.Module, pieces: Sequence[Tensor], backward: Callable[[
                 totals[number] = _sum(totals[number], gradient)
     for parameter, total in zip(parameters, totals, strict=True):
         if total is not None:
-            total._excess = None
-            parameter.grad = total
+            parameter.grad = _settled(total)
     assert value is not None
     return value
+
+
+def _settled(total: Bounded) -> Bounded:
+    """Gradients of all pieces, around the middle of their errors."""
+    excess = total._excess
+    if excess is None or excess.radius is None or not total.affine:
+        total._excess = None
+        return total
+    return concretised("chunks", total._bounds, total.form.off(excess), total.symbols)
 
 
 def _sum(total: Bounded | None, gradient: Tensor | None) -> Bounded | None:
@@ -154,7 +162,7 @@ def _sum(total: Bounded | None, gradient: Tensor | None) -> Bounded | None:
     excess = Excess.joined((first, second), charge)
     form = None
     if both.affine and excess.radius is not None:
-        form = Form(both.form.center, both.form.generators, excess.total_radius(), both.form.rows)
+        form = both.form.off(excess)
     elif both.affine:
         form = both.form
     both = concretised("chunks", excess.bounds(), form, both.symbols)

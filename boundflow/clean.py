@@ -12,6 +12,18 @@ with one and the same center and rows, and a sum over the samples is off by at m
 Proof: at most k samples are touched, and the bracket is 0 for all others. A rule that does not know of this drops it,
 which is sound: the first interval and radius hold whether the sample was touched or not.
 
+A sample that moves far is bounded better by its interval than by its own rows and the errors beside them. In a sum over
+samples its rows are then cleared, and what it adds is all of its move: with the touched interval [l, u] and the clean
+one [cl, cu], a touched sample is off the form without its own rows by
+
+    l - cu - clean radius  ..  u - cl + clean radius.
+
+Proof: in every run there is a value T' of the tensor, computed from the sample as it was observed and from everything
+else as it is in that run (so T' need not come from any run: the parameters may have seen the sample as it is now). It
+lies in the clean interval, and within the clean radius of the form without own rows, since each rule bounds it from the
+T' of its operands. T lies in [l, u]. So the clean interval is not cut by the touched one, where a sample's move and
+what it did to the parameters may cancel. Down and up have their own k largest, and the center moves to their middle.
+
 A batch may come in pieces (`chunks.py`). Then the differences are kept by sample, as *excess*, until all are there.
 """
 
@@ -20,20 +32,22 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from . import rounding
-from .support import largest
+from .support import Kind, largest, term
 
 
 class Samples:
     """Whose positions a sample axis holds, and how many of all samples can be touched."""
 
-    def __init__(self, numbers: np.ndarray, budget: int):
+    def __init__(self, numbers: np.ndarray, budget: int, still: frozenset[int] = frozenset()):
         distinct, places = np.unique(numbers, return_inverse=True)
+        self.still = still  # the parts of the threat whose symbols are 0 where a sample was left alone
         self.numbers, self.budget, self.count, self.distinct = numbers, budget, len(numbers), len(distinct)
         self.places = torch.from_numpy(places)
 
@@ -78,7 +92,7 @@ class Excess:
     """A sum over samples without what touched ones add, and what each of them would add, by sample.
 
     The sum lies in ``interval`` widened by the k largest of ``beyond`` (2, samples, *shape), and, apart from that,
-    within ``radius`` and the k largest of ``more`` (samples, *shape) of its affine form.
+    within ``radius`` and the k largest of ``more`` (2, samples, *shape) of its affine form, down and up.
     """
 
     samples: Samples
@@ -86,23 +100,56 @@ class Excess:
     beyond: Tensor
     radius: Tensor | None = None
     more: Tensor | None = None
+    middle: Tensor | None = None  # of the errors that were settled before
 
     def bounds(self) -> Tensor:
         """The interval of the whole sum."""
         return rounding.widened(self.interval, torch.stack([self.samples.worst(side) for side in self.beyond]))
 
-    def total_radius(self) -> Tensor:
-        """The radius of the whole sum."""
+    def errors(self) -> tuple[Tensor, Tensor]:
+        """What the whole sum is off its form by: ``(middle, radius)``."""
         assert self.radius is not None and self.more is not None
-        return rounding.up(self.radius + self.samples.worst(self.more))
+        down, up = (self.samples.worst(side) for side in self.more)
+        middle = 0.5 * (up - down) + (0.0 if self.middle is None else self.middle)
+        # half the sum of both sides, and the roundings of the middle
+        charge = rounding.gamma(4, up.dtype) * (down + up + middle.abs())
+        return middle, rounding.up(self.radius + rounding.up(0.5 * (down + up) + charge)) + rounding.tiny(4, up.dtype)
+
+    def settled(self) -> Excess:
+        """The k worst already added: nothing is left by sample."""
+        none = self.beyond[:, :0]
+        if self.radius is None:
+            return Excess(self.samples, self.bounds(), none)
+        middle, radius = self.errors()
+        return Excess(self.samples, self.bounds(), none, radius, none, middle)
+
+    def total_radius(self) -> Tensor:
+        """The radius of the whole sum around its center as it stands."""
+        middle, radius = self.errors()
+        return rounding.up(radius + middle.abs())
 
     def mapped(self, f: Callable[[Tensor, int], Tensor]) -> Excess:
         """The same of elements picked and placed by ``f``."""
         count = self.samples.count
-        beyond = f(self.beyond.flatten(0, 1), 1).unflatten(0, (2, count))
-        if self.radius is None or self.more is None:
-            return Excess(self.samples, f(self.interval, 1), beyond)
-        return Excess(self.samples, f(self.interval, 1), beyond, f(self.radius, 0), f(self.more, 1))
+
+        def by_sample(sides: Tensor) -> Tensor:
+            return f(sides.flatten(0, 1), 1).unflatten(0, (2, count))
+
+        made = Excess(self.samples, f(self.interval, 1), by_sample(self.beyond))
+        if self.radius is not None and self.more is not None:
+            made.radius, made.more = f(self.radius, 0), by_sample(self.more)
+        return made
+
+    @staticmethod
+    def beside(parts: Sequence[Excess]) -> Excess:
+        """Of sums over the same samples, one part of the first axis of the result after the other."""
+
+        def together(name: str, axis: int) -> Any:
+            held = [getattr(part, name) for part in parts]
+            return None if held[0] is None else torch.cat(held, axis)
+
+        axes = {"interval": 1, "beyond": 2, "radius": 0, "more": 2, "middle": 0}
+        return Excess(parts[0].samples, **{name: together(name, axis) for name, axis in axes.items()})
 
     @staticmethod
     def joined(parts: Sequence[Excess], charge: Tensor | float) -> Excess:
@@ -116,8 +163,46 @@ class Excess:
             return Excess(samples, interval, beyond)
         radius = torch.stack([part for part in radii if part is not None]).sum(0)
         radius = rounding.up(radius * (1 + rounding.gamma(len(parts), radius.dtype)) + charge)
-        return Excess(samples, interval, beyond, radius, torch.cat([part for part in more if part is not None]))
+        return Excess(samples, interval, beyond, radius, torch.cat([part for part in more if part is not None], 1))
 
+
+@dataclass(eq=False)
+class OwnRows:
+    """The own rows of the terms of a sum over samples, (rows, samples, *shape)."""
+
+    rows: Tensor
+    still: Sequence[tuple[Kind, list[int]]]  # those whose symbols are 0 where the sample was left alone, by kind
+
+    def half_width(self) -> Tensor:
+        """Half of how far the still ones reach, down and up together."""
+        total = torch.zeros_like(self.rows[0])
+        for kind, numbers in self.still:
+            down, up = term(kind, self.rows[numbers].movedim(0, -1))
+            total = total + 0.5 * (down + up)
+        return total
+
+    def clear(self, where: Tensor) -> None:
+        for _, numbers in self.still:
+            self.rows[numbers] *= ~where
+
+
+def without_own(touched: Tensor, clean: Tensor, more: Tensor, own: OwnRows | None, terms: float) -> Tensor:
+    """What touching each sample adds to a sum, (2, samples, *shape): the error of its form, or all of its move.
+
+    Own rows are cleared where the move is taken. Every term was rounded, here and in the plain run, and they are added
+    up.
+    """
+    if own is None:
+        return torch.stack((more, more))
+    charge = rounding.gamma(2 * terms + 4, more.dtype) * (touched.abs().amax(0) + clean.abs().amax(0))
+    moved = rounding.up(torch.stack((clean[1] - touched[0], touched[1] - clean[0])).clamp_min(0.0) + charge)
+    moved = moved + rounding.tiny(terms, more.dtype)
+    shorter = 0.5 * (moved[0] + moved[1]) < WORTH * (more + own.half_width())
+    own.clear(shorter)
+    return torch.where(shorter, moved, more)
+
+
+WORTH = 0.65  # rows cancel in later steps and intervals do not: an interval must be so much shorter to be taken
 
 _pieces = 0  # of the batch that is being summed; 0 where it comes whole
 

@@ -28,6 +28,7 @@ import torch
 from torch import Tensor
 
 from . import rounding
+from .clean import OwnRows, Samples
 from .errors import MixedSymbols
 from .rows import NO_ROWS, Batch, Expansion, Factors, Rows
 from .support import FREE, Columns, Kind, OwnTerms, Part, box, term
@@ -164,6 +165,11 @@ class Symbols:
         samples = GUESTS + self._count + np.arange(count)
         numbers = self._new(np.repeat(samples, len(parts)), np.tile(parts, count))
         return self._batch(numbers[:: len(parts)], samples, parts).own
+
+    def own_rows(self, batch: Batch, rows: Tensor, samples: Samples | None) -> OwnRows:
+        """Own rows of a batch, and which of them are 0 where a sample was left alone."""
+        still = [part for part in dict.fromkeys(batch.parts.tolist()) if samples is not None and part in samples.still]
+        return OwnRows(rows, [(self.table[part].kind, np.flatnonzero(batch.parts == part).tolist()) for part in still])
 
     def _batch(self, first: np.ndarray, samples: np.ndarray, parts: np.ndarray) -> Batch:
         made = Batch(first[:, None] + np.arange(len(parts)), self._own, samples, parts)

@@ -653,7 +653,12 @@ class _Lifting:
             "targets": self._targets(y),
             "weights": weights,
         }
-        self.owners = Samples(samples, threat.budget) if threat.budget is not None else None
+        self.owners = None
+        if threat.budget is not None:
+            first = symbols.declare(threat) if symbols is not None else 0
+            budgets = [clause.budget for clause in threat.clauses for _ in clause.changes]
+            still = frozenset(first + number for number, budget in enumerate(budgets) if budget is not None)
+            self.owners = Samples(samples, threat.budget, still)
 
     def _targets(self, y: Tensor) -> Tensor:
         for change in self.threat.changes:

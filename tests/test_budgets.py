@@ -298,7 +298,7 @@ def test_what_pieces_add_is_taken_together() -> None:
     parts, beyond, more = [], [], []
     for number, numbers in enumerate(owners):
         beyond.append(random.integers(0, 9, size=(2, 3, 4)) * 1.0 + 10 * number)
-        more.append(random.integers(0, 9, size=(3, 4)) * 1.0 + 10 * number)
+        more.append(random.integers(0, 9, size=(2, 3, 4)) * 1.0 + 10 * number)
         interval = torch.stack((torch.full((4,), -1.0), torch.full((4,), 1.0))).double()
         radius = torch.full((4,), 0.5, dtype=torch.float64)
         tensors = torch.from_numpy(beyond[-1]), radius, torch.from_numpy(more[-1])
@@ -314,8 +314,25 @@ def test_what_pieces_add_is_taken_together() -> None:
     lower, upper = joined.bounds().numpy()
     assert np.all(lower <= -2 - low) and np.allclose(lower, -2 - low)
     assert np.all(upper >= 2 + high) and np.allclose(upper, 2 + high)
-    radius = joined.total_radius().numpy()
-    assert np.all(radius >= 1 + worst(np.concatenate(more))) and np.allclose(radius, 1 + worst(np.concatenate(more)))
+    down, up = (worst(np.concatenate([piece[end] for piece in more])) for end in (0, 1))
+    middle, radius = (part.numpy() for part in joined.errors())
+    assert np.all(middle - radius <= -1 - down) and np.allclose(middle - radius, -1 - down)
+    assert np.all(middle + radius >= 1 + up) and np.allclose(middle + radius, 1 + up)
+    assert np.allclose(joined.total_radius().numpy(), 1 + np.maximum(down, up))
+
+
+def test_a_settled_excess_is_the_same_sum() -> None:
+    """Errors that were already added up keep their middle when more is asked of them."""
+    samples = Samples(np.arange(3), 2)
+    interval, beyond = torch.tensor([[-1.0], [1.0]]).double(), torch.zeros(2, 3, 1, dtype=torch.float64)
+    more = torch.tensor([[0.0, 1.0, 0.0], [5.0, 3.0, 4.0]]).double().unsqueeze(-1)
+    excess = Excess(samples, interval, beyond, torch.tensor([0.5]).double(), more)
+    settled = excess.settled()
+    for made in (excess, settled, Excess.beside([settled, settled])):
+        middle, radius = made.errors()
+        assert torch.allclose(middle, torch.full_like(middle, 4.0)) and torch.allclose(
+            radius, 5.5 * torch.ones_like(radius)
+        )
 
 
 # --- what a budget means --------------------------------------------------------------------------------------------

@@ -16,6 +16,7 @@ from torch import Tensor
 from torch.func import functional_call, vmap
 
 import boundflow as bf
+from boundflow import clean
 
 T = bf.threats
 SAMPLES, DRAWS = 24, 60
@@ -94,9 +95,9 @@ def assert_contains(threat: Any, poison: Poison, task: str, data: Data, domain: 
     for name, parameter in certificate.model.named_parameters():
         inside = parameter.contains(runs[name])
         assert bool(inside.all()), f"{name}: {int((~inside).sum())} of {inside.numel()} values outside"
-    clean = torch.nan_to_num(data.x, nan=0.0)
-    prediction = certificate.predict(clean)
-    outputs = vmap(lambda values: functional_call(model, values, (clean,)))(runs)
+    observed_x = torch.nan_to_num(data.x, nan=0.0)
+    prediction = certificate.predict(observed_x)
+    outputs = vmap(lambda values: functional_call(model, values, (observed_x,)))(runs)
     assert bool(((prediction.lower <= outputs) & (outputs <= prediction.upper)).all()), "a logit is outside"
     answers = (outputs[..., 0] > 0).long() if outputs.shape[-1] == 1 else outputs.argmax(-1)
     if task != "mse":
@@ -241,6 +242,21 @@ def test_poisoned_trainings_in_batches_stay_inside(name: str) -> None:
     data = data if prepare is None else prepare(data)
     model = network(3 if task == "ce" else 1, torch.float64, nn.ReLU)
     assert_contains(threat, poison, task, data, "zonotope", batch_size=10, epochs=3, model=model)
+
+
+FEW = [name for name, (threat, *_) in THREATS.items() if threat.budget is not None]
+
+
+@pytest.mark.parametrize("pieces", [False, True], ids=["whole", "in pieces"])
+@pytest.mark.parametrize("name", FEW)
+def test_touched_samples_by_their_intervals(name: str, pieces: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Wherever a sum over samples could take a sample's own rows or all of its move, let it take the move."""
+    monkeypatch.setattr(clean, "WORTH", 1e9)
+    threat, poison, task, prepare = THREATS[name]
+    data = observed(task, torch.float64)
+    data = data if prepare is None else prepare(data)
+    options = {"memory": 200_000} if pieces else {}
+    assert_contains(threat, poison, task, data, "zonotope", **options)
 
 
 @pytest.mark.parametrize("name", THREATS)

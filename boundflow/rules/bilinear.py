@@ -28,6 +28,7 @@ from ..bounded import (
     as_set,
     aten,
     concretised,
+    only_touched,
     plain,
     point,
     replaces,
@@ -37,7 +38,7 @@ from ..bounded import (
     symbols_of,
     value,
 )
-from ..clean import Clean, Excess, Samples, keeps_by_sample
+from ..clean import Clean, Excess, OwnRows, Samples, keeps_by_sample, without_own
 from ..rows import NO_ROWS, Factors, Rows
 from .linear import as_tensor, combination
 from .structural import selected
@@ -178,15 +179,15 @@ def _affine_contraction(
 ) -> Bounded:
     """Without a bias. With one, the sum is made sharp, not this."""
     affine = any(isinstance(x, Bounded) and x.affine for x in (a, b))
-    excess = None
+    excess, own = None, _own_terms(a, b) if samples is matrix_samples and _summed_over_samples(a, b) else None
     if samples is matrix_samples and _clean_samples(a, b) is not None:
-        excess = _worst_product(a, b, terms, affine)
+        excess = _worst_product(a, b, terms, affine, own)
     bounds = excess.bounds() if excess is not None else rounding.around(*_ball_product(a, b, f, terms))
     if not affine:
         clean = _clean_product(a, b, f, terms, samples, None) if excess is None else None
         return _with_excess(concretised(name, bounds, None, symbols_of(a, b), clean=clean), excess)
     if samples is matrix_samples and _summed_over_samples(a, b):
-        form = _sample_sum_form(a, b, f, left, right, terms, excess)
+        form = _sample_sum_form(a, b, f, left, right, terms, excess, own)
         return _with_excess(concretised(name, bounds, form, symbols_of(a, b), sharp=sharp), excess)
     a, b, axis = samples(a, b)
     form = bilinear_form(a, b, f, left, right, terms, axis)
@@ -220,7 +221,7 @@ def _with_excess(total: Bounded, excess: Excess | None) -> Bounded:
 def _clean_product(a: Any, b: Any, f: Product, terms: float, samples: Rule, form: Form | None) -> Clean | None:
     """The same product of what the operands are where their own sample was left alone."""
     known = [x._clean for x in (a, b) if isinstance(x, Bounded) and x._clean is not None]
-    if len(known) != 1:
+    if len(known) != 1 or any(only_touched(x) for x in (a, b)):
         return None
     axis = samples(a, b)[2]
     if axis is None:
@@ -263,7 +264,9 @@ def _summed_over_samples(a: Any, b: Any) -> bool:
 def _clean_samples(a: Any, b: Any) -> Samples | None:
     """The samples that a matrix product sums over, if it is known what the operands are where they were left alone."""
     known = [x._clean for x in (a, b) if isinstance(x, Bounded) and x._clean is not None]
-    return known[0].samples if known and _summed_over_samples(a, b) else None
+    if not known or not _summed_over_samples(a, b) or any(only_touched(x) for x in (a, b)):
+        return None
+    return known[0].samples
 
 
 def _outer(x: Tensor, y: Tensor) -> Tensor:
@@ -291,15 +294,31 @@ def _untouched(*operands: Any) -> list[Any]:
 PIECE = 2**24  # terms of a sum over samples held at once
 
 
-def _worst_product(a: Any, b: Any, terms: float, affine: bool) -> Excess:
+def _own_terms(a: Any, b: Any) -> OwnRows | None:
+    """Own rows of the terms of a product over samples: ``a^f_mi b_ip + a_mi b^f_ip``."""
+    values, made = None, None
+    for x, y, flipped in ((a, b, False), (b, a, True)):
+        if isinstance(x, Bounded) and x.affine and x.form.rows.batch is not None:
+            own = x.form.generators[x.form.rows.split()[2].to(x.device)]
+            center = y.form.center if isinstance(y, Bounded) else y
+            part = _outer(center, own) if flipped else _outer(own, center)
+            values = part if values is None else values.add_(part)
+            assert x.symbols is not None
+            made = x.symbols.own_rows(x.form.rows.batch, values, _clean_samples(a, b))
+    return made
+
+
+def _worst_product(a: Any, b: Any, terms: float, affine: bool, own: OwnRows | None) -> Excess:
     """``sum_i a_mi b_ip`` where at most k samples i are touched: exact hulls, and radii, of every term."""
     samples = _clean_samples(a, b)
     assert samples is not None
-    parts = []
+    parts, begin = [], 0
     for piece in _pieces(a, b):
+        here = slice(begin, begin + piece.shape[0])
+        begin = here.stop
         inner_a, inner_b = _untouched(piece, b)
         touched, clean = _term_hulls(piece, b), _term_hulls(inner_a, inner_b)
-        moduli = touched.abs().amax(0).sum(0)
+        moduli = torch.maximum(touched.abs(), clean.abs()).amax(0).sum(0)
         # every term was rounded once, here and in the plain run, then they were added up, in both
         lost = rounding.tiny(terms, moduli.dtype)
         charge = rounding.gamma(2 * terms + 4, moduli.dtype) * moduli + lost
@@ -310,19 +329,11 @@ def _worst_product(a: Any, b: Any, terms: float, affine: bool) -> Excess:
             before = product_of_forms(inner_a, inner_b, _outer, terms)[1]
             more = rounding.up(product_of_forms(piece, b, _outer, terms)[1] - before).clamp_min(0.0)
             radius = before.sum(0) * (1 + rounding.gamma(terms, before.dtype))
+            own_here = None if own is None else OwnRows(own.rows[:, :, here], own.still)
+            more = without_own(touched, clean, more, own_here, terms)
         part = Excess(samples, interval, beyond, radius, more)
-        parts.append(part if keeps_by_sample() else _settled(part))
-    interval, beyond = torch.cat([part.interval for part in parts], 1), torch.cat([part.beyond for part in parts], 2)
-    radii = [part.radius for part in parts if part.radius is not None]
-    mores = [part.more for part in parts if part.more is not None]
-    return Excess(samples, interval, beyond, *((torch.cat(radii), torch.cat(mores, 1)) if affine else ()))
-
-
-def _settled(part: Excess) -> Excess:
-    """The k worst already added: nothing is left by sample."""
-    none = part.beyond[:, :0]
-    radius = part.total_radius() if part.radius is not None else None
-    return Excess(part.samples, part.bounds(), none, radius, part.more[:0] if part.more is not None else None)
+        parts.append(part if keeps_by_sample() else part.settled())
+    return Excess.beside(parts)
 
 
 def _term_hulls(a: Any, b: Any) -> Tensor:
@@ -332,33 +343,24 @@ def _term_hulls(a: Any, b: Any) -> Tensor:
 
 
 def _sample_sum_form(
-    a: Any, b: Any, f: Product, left: Product, right: Product, terms: float, excess: Excess | None
+    a: Any, b: Any, f: Product, left: Product, right: Product, terms: float, excess: Excess | None, own: OwnRows | None
 ) -> Form:
-    """``sum_i a_mi b_ip`` over samples i: own row f at i becomes a row of its own, ``a^f_mi b_ip + a_mi b^f_ip``."""
-    sides: list[tuple[Any, Tensor | None]] = []
-    batch = None
-    for x in (a, b):
-        if not isinstance(x, Bounded) or not x.affine or x.form.rows.batch is None:
-            sides.append((x, None))
-            continue
-        rest, where, own = x.form.rows.split()
-        kept = Form(x.form.center, x.form.generators[where.to(x.device)], x.form.radius, rest)
-        sides.append((Bounded(x._bounds, kept, x._symbols), x.form.generators[own.to(x.device)]))
-        batch = x.form.rows.batch
-    (rest_a, own_a), (rest_b, own_b) = sides
-    center_a, center_b = (x.form.center if isinstance(x, Bounded) else x for x in (a, b))
-    generators, rows = center_a.new_zeros(0, a.shape[0], b.shape[1]), NO_ROWS
-    if any(isinstance(x, Bounded) and x.affine for x in (rest_a, rest_b)):
-        generators, rows = _row_products(rest_a, rest_b, left, right)
-    if batch is not None:
-        values = [_outer(own_a, center_b)] if own_a is not None else []
-        values += [_outer(center_a, own_b)] if own_b is not None else []
-        written = batch.written_out(values[0] if len(values) == 1 else values[0] + values[1])
-        union = rows.union(batch.distinct)
-        generators = union.place(generators, rows) + union.place(written, batch.distinct)
-        rows = union
+    """``sum_i a_mi b_ip`` over samples i: own row f at i becomes a row of its own."""
     center, radius = product_of_forms(a, b, f, terms)
-    return Form(center, generators, radius if excess is None else excess.total_radius(), rows)
+    batches = [x.form.rows.batch for x in (a, b) if isinstance(x, Bounded) and x.affine]
+    batch = next((batch for batch in batches if batch is not None), None)
+    first, second = (
+        Bounded(x._bounds, _without_own(x), x._symbols) if isinstance(x, Bounded) and x.affine else x for x in (a, b)
+    )
+    generators, rows = center.new_zeros(0, *center.shape), NO_ROWS
+    if any(isinstance(x, Bounded) and x.affine for x in (first, second)):
+        generators, rows = _row_products(first, second, left, right)
+    if batch is not None and own is not None:
+        union = rows.union(batch.distinct)
+        written = union.place(batch.written_out(own.rows), batch.distinct)
+        generators, rows = union.place(generators, rows) + written, union
+    form = Form(center, generators, radius, rows)
+    return form if excess is None else form.off(excess)
 
 
 # --- matrix products ------------------------------------------------------------------------------------------------

@@ -32,7 +32,7 @@ from ..bounded import (
     symbols_of,
     value,
 )
-from ..clean import Clean, Excess, Samples, keeps_by_sample
+from ..clean import Clean, Excess, Samples, keeps_by_sample, without_own
 from ..errors import MixedTensors, UnsupportedOperator
 from ..rows import NO_ROWS, Factors
 from .structural import axis, selected
@@ -72,25 +72,28 @@ def summed(
             total = g(own + rounding.gamma(terms, x.dtype) * x.form.modulus, 0)
             return rounding.up(total) + rounding.tiny(terms, x.dtype)
 
-        error = radius(x.form.radius, f)
-        if x._clean is not None and x._clean.radius is not None:
-            if excess is not None and over_samples is not None:
-                more = over_samples(rounding.up(x.form.radius - x._clean.radius).clamp_min(0.0), 0)
-                more = more * (1 + rounding.gamma(terms, x.dtype))
-                excess.radius, excess.more = radius(x._clean.radius, f), more
-                error = excess.total_radius()
-            elif clean is not None:
-                clean = Clean(clean.bounds, radius(x._clean.radius, f), clean.axis, clean.samples)
-        generators, rows = x.form.generators, x.form.rows
+        generators, rows, error, own = x.form.generators, x.form.rows, radius(x.form.radius, f), None
         if over_samples is not None and rows.batch is not None:
-            rest, where, own = rows.split()
-            apart = rows.batch.written_out(over_samples(generators[own.to(x.device)], 1))
+            samples = x._clean.samples if x._clean is not None else None
+            own = x.symbols.own_rows(rows.batch, over_samples(generators[rows.split()[2].to(x.device)], 1), samples)
+        by_sample = x._clean is not None and x._clean.radius is not None
+        if by_sample and excess is not None and over_samples is not None:
+            more = over_samples(rounding.up(x.form.radius - x._clean.radius).clamp_min(0.0), 0)
+            more = more * (1 + rounding.gamma(terms, x.dtype))
+            excess.radius = radius(x._clean.radius, f)
+            excess.more = without_own(over_samples(x._bounds, 1), over_samples(x._clean.bounds, 1), more, own, terms)
+        elif by_sample and clean is not None:
+            clean = Clean(clean.bounds, radius(x._clean.radius, f), clean.axis, clean.samples)
+        if own is not None:
+            rest, where, _ = rows.split()
+            apart = rows.batch.written_out(own.rows)
             kept = f(generators[where.to(x.device)], 1)
             rows, batch = rest.union(rows.batch.distinct), rows.batch
             generators = rows.place(kept, rest) + rows.place(apart, batch.distinct)
         else:
             generators = f(generators, 1)
         form = Form(f(x.form.center, 0), generators, error, rows, axis if rows.batch is not None else None)
+        form = form.off(excess) if excess is not None and excess.radius is not None else form
     total = concretised(name, bounds, form, x._symbols, x._nonnegative, clean)
     total._excess = excess if keeps_by_sample() else None
     return total
@@ -100,8 +103,8 @@ def _worst_sum(x: Bounded, over_samples: Callable[[Tensor, int], Tensor], terms:
     """A sum over samples of which at most k are touched: the clean sum, and what touching each of them adds."""
     assert x._clean is not None
     touched, clean = over_samples(x._bounds, 1), over_samples(x._clean.bounds, 1)
-    moduli = over_samples(x._bounds.abs().amax(0), 0).sum(0)
     # the moduli at their largest: the roundings of every member, and ours of the clean sum
+    moduli = over_samples(torch.maximum(x._bounds.abs(), x._clean.bounds.abs()).amax(0), 0).sum(0)
     interval = rounding.outward_sum(clean.sum(1), moduli, 2 * terms + 2)
     beyond = torch.stack((clean[0] - touched[0], touched[1] - clean[1])).clamp_min(0.0)
     return Excess(x._clean.samples, interval, beyond * (1 + rounding.gamma(terms, x.dtype)))

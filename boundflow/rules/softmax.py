@@ -85,8 +85,8 @@ def softmax_last(x: Bounded) -> Bounded:
         form = Form(form.center, form.generators, rounding.up(form.radius + charge), form.rows, form.axis)
         if clean is not None and first._clean is not None and first._clean.radius is not None:
             clean = Clean(clean.bounds, rounding.up(first._clean.radius + charge), clean.axis, clean.samples)
-        elif clean is not None:
-            clean = Clean(clean.bounds, form.radius, clean.axis, clean.samples)
+        else:
+            clean = None
     elif x.affine:
         form = _softmax_form(x, bounds)
         if clean is not None:

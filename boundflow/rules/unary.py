@@ -91,17 +91,21 @@ def range_of(function: Function, bounds: Tensor) -> Tensor:
 
 
 def relaxation(function: Function, bounds: Tensor, image: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """(lambda, mu, delta) with f(x) within delta of ``lambda x + mu`` on the interval."""
+    """(lambda, mu, delta) with f(x) within delta of ``lambda x + mu`` on the interval: a chord, or a constant."""
     middle, half = rounding.middle(image)
-    zero = torch.zeros_like(middle)
     if function.derivative is None:
-        return zero, middle, half
+        return torch.zeros_like(middle), middle, half
+    slope, mu, delta = _along_chord(function, bounds, image)
+    better = delta < half  # False for NaN: then the slope is 0 and the exact range is used
+    return torch.where(better, slope, 0.0), torch.where(better, mu, middle), torch.where(better, delta, half)
+
+
+def _along_chord(function: Function, bounds: Tensor, image: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """(lambda, mu, delta) with the slope of the chord; NaN or infinite where that makes no sense."""
     slope = _slope(function, bounds)
     least, most, moduli = _offsets(function, bounds, slope)
     mu = 0.5 * (most + least)
-    delta = _off_the_line(function, least, most, mu, moduli, bounds, image)
-    better = delta < half  # False for NaN: then the slope is 0 and the exact range is used
-    return torch.where(better, slope, zero), torch.where(better, mu, middle), torch.where(better, delta, half)
+    return slope, mu, _off_the_line(function, least, most, mu, moduli, bounds, image)
 
 
 def error_of_line(function: Function, bounds: Tensor, image: Tensor, slope: Tensor, mu: Tensor) -> Tensor:
@@ -126,6 +130,10 @@ def shared_relaxation(
     lines = []
     for bounds, image in (clean, touched):
         slope, mu, _ = relaxation(function, bounds, image)
+        if function.derivative is not None:
+            # a constant may be as close on the clean interval, often a single point, but touched samples go further
+            chord, offset, error = _along_chord(function, bounds, image)
+            slope, mu = torch.where(error.isfinite(), chord, slope), torch.where(error.isfinite(), offset, mu)
         errors = [error_of_line(function, *interval, slope, mu) for interval in (touched, clean)]
         lines.append((slope, mu, torch.maximum(*errors), errors[1]))
     first = samples.better(lines[0][2:], lines[1][2:], axis)
