@@ -16,7 +16,7 @@ import argparse
 import json
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -26,12 +26,13 @@ from torch import nn
 
 import boundflow as bf
 from fullcert.datasets import load
+from fullcert.layers import Bumps, EdgeEnergy, Scaled
 from fullcert.mistakes import Mistake
 
 
 @dataclass(frozen=True)
 class Recipe:
-    """A network with one hidden layer and how it is trained."""
+    """A network with one hidden layer, or none (0), behind fixed features, and how it is trained."""
 
     hidden: int
     steps: int
@@ -39,6 +40,8 @@ class Recipe:
     momentum: float = 0.0
     batch_size: int | None = None  # None: all samples at once
     activation: type[nn.Module] = nn.Tanh
+    features: Callable[[], nn.Module] | None = None  # fixed beforehand, nothing in them is trained
+    first_bias: bool = True
     first_scale: float = 1.0  # the first layer's initial values are multiplied by this
     head_scale: float = 1.0  # the last layer's
     frozen: bool = False  # the first layer keeps its initial values
@@ -46,7 +49,6 @@ class Recipe:
     outputs: int = 1
     decay: float = 0.0  # the learning rate of step t is lr / (1 + decay t)
     weight_seed: int | None = None  # of the initial weights; None: the seed of the run
-    memory: float | None = None  # bytes; a batch in smaller pieces meets its intervals more often, and is a bit tighter
 
 
 @dataclass(frozen=True)
@@ -75,14 +77,36 @@ def _linf(recipes: dict[float, Recipe], published: dict[float, float]) -> tuple[
 
 
 FULLCERT = {1e-4: 0.839, 1e-3: 0.822, 1e-2: 0.715, 1e-1: 0.367}  # GCPR 2024, Two-Moons
+BUMPS = Recipe(
+    0,
+    1,
+    1.0,
+    features=lambda: Bumps((-1.5, -1.0), (2.5, 1.5), spacing=0.15, width=0.08),
+    first_bias=False,
+    head_scale=0,
+)
+EDGES = Recipe(5, 1, 1.0, batch_size=1000, features=EdgeEnergy, first_scale=0.25, order=3)
+DIRECTIONS = Recipe(
+    300,
+    1,
+    1.0,
+    features=lambda: Scaled((0.5, 0.25), (1.0, 0.7)),
+    first_bias=False,
+    first_scale=5,
+    head_scale=0,
+    frozen=True,
+)
 AGT = Recipe(128, 4, 2.0, activation=nn.ReLU, outputs=2, decay=0.6, weight_seed=1234, order=2)
-STRONG = replace(AGT, order=6, memory=2.0**31)  # few samples that move far
 HALF_MOONS = [
     *[("linf", 0.01, 200, 0.762), ("linf", 0.2, 10, 0.26), ("linf", 0.01, 3000, 0.0)],
     *[("labels", None, k, published) for k, published in ((1, 0.91), (3, 0.708), (5, 0.3), (7, 0.032), (20, None))],
 ]
 CASES = {
-    "two-moons": Case(
+    "two-moons": Case(  # one step of the head on fixed features: bumps, or steep tanh where they must be wide
+        "two-moons",
+        _linf({1e-4: BUMPS, 1e-3: BUMPS, 1e-2: BUMPS, 1e-1: DIRECTIONS}, FULLCERT),
+    ),
+    "two-moons-tanh": Case(
         "two-moons",
         _linf(
             {
@@ -110,8 +134,8 @@ CASES = {
         "mnist-1-7",
         _linf(
             {
-                1e-4: Recipe(10, 30, 0.4, batch_size=250, first_scale=0.25, order=3),
-                1e-3: Recipe(10, 8, 0.4, batch_size=1000, first_scale=0.1, order=3),
+                1e-4: replace(EDGES, steps=12, lr=0.7, momentum=0.5),
+                1e-3: replace(EDGES, steps=9, lr=0.3, momentum=0.9),
                 1e-2: Recipe(10, 1, 0.4, batch_size=1000, first_scale=0.03, order=3),
             },
             {1e-4: 0.6},
@@ -120,7 +144,7 @@ CASES = {
     "half-moons": Case(
         "half-moons",
         tuple(
-            Setting(threat, epsilon, k, STRONG if k == 10 else AGT, published, at_test_time=False)
+            Setting(threat, epsilon, k, replace(AGT, order=6) if k == 10 else AGT, published, at_test_time=False)
             for threat, epsilon, k, published in HALF_MOONS
         ),
         one_seed=True,
@@ -128,18 +152,25 @@ CASES = {
 }
 
 
-def network(recipe: Recipe, features: int, seed: int) -> nn.Sequential:
-    """The network of a recipe with its initial weights."""
+def network(recipe: Recipe, shape: torch.Size, seed: int) -> nn.Sequential:
+    """The network of a recipe with its initial weights, for inputs of this shape."""
     torch.manual_seed(seed if recipe.weight_seed is None else recipe.weight_seed)
-    model = nn.Sequential(
-        nn.Linear(features, recipe.hidden), recipe.activation(), nn.Linear(recipe.hidden, recipe.outputs)
-    ).double()
+    front = recipe.features() if recipe.features is not None else nn.Flatten()
+    width = front(torch.zeros(1, *shape, dtype=torch.float64)).shape[1]
+    layers: list[nn.Module] = [front]
+    if recipe.hidden:
+        first = nn.Linear(width, recipe.hidden, bias=recipe.first_bias)
+        _scale(first, recipe.first_scale)
+        layers += [first.requires_grad_(not recipe.frozen), recipe.activation()]
+    head = nn.Linear(recipe.hidden or width, recipe.outputs, bias=bool(recipe.hidden) or recipe.first_bias)
+    _scale(head, recipe.head_scale)
+    return nn.Sequential(*layers, head).double()
+
+
+def _scale(layer: nn.Module, factor: float) -> None:
     with torch.no_grad():
-        for layer, scale in ((model[0], recipe.first_scale), (model[2], recipe.head_scale)):
-            for parameter in layer.parameters():
-                parameter.mul_(scale)
-    model[0].requires_grad_(not recipe.frozen)
-    return model
+        for parameter in layer.parameters():
+            parameter.mul_(factor)
 
 
 def threat_of(setting: Setting, samples: int) -> bf.threats.Threat:
@@ -155,13 +186,13 @@ def measure(
     recipe = setting.recipe
     data = load(CASES[name].dataset, Path(os.environ.get("BOUNDFLOW_DATA", ".")), seed)
     (x, y), (test_x, test_y) = (
-        (torch.tensor(part.inputs, device=device).flatten(1), torch.tensor(part.labels, device=device))
+        (torch.tensor(part.inputs, device=device), torch.tensor(part.labels, device=device))
         for part in (data.train, getattr(data, split))
     )
     x, y = x[:samples], y[:samples]
     started = time.perf_counter()
     certificate = bf.certify(
-        network(recipe, x.shape[1], seed),
+        network(recipe, x.shape[1:], seed),
         (x, y),
         threat=threat_of(setting, len(x)),
         loss="bce" if recipe.outputs == 1 else "ce",
@@ -173,7 +204,7 @@ def measure(
         seed=seed,
         order=recipe.order,
         device=device,
-        memory=recipe.memory or (2.0**35 if device.startswith("cuda") else 2.0**32),
+        memory=2.0**35 if device.startswith("cuda") else 2.0**32,
     )
     accuracy = certificate.accuracy(test_x, test_y, epsilon=setting.epsilon if setting.at_test_time else 0.0)
     return {

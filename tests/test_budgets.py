@@ -18,7 +18,7 @@ from torch import Tensor
 import boundflow as bf
 from boundflow import symbols
 from boundflow.bounded import Form
-from boundflow.clean import Excess, Samples
+from boundflow.clean import Excess, OwnRows, Samples, without_own
 from boundflow.clipping import clipped_gradients
 from boundflow.support import Columns, Kind, Part
 
@@ -333,6 +333,19 @@ def test_a_settled_excess_is_the_same_sum() -> None:
         assert torch.allclose(middle, torch.full_like(middle, 4.0)) and torch.allclose(
             radius, 5.5 * torch.ones_like(radius)
         )
+
+
+def test_a_move_is_measured_from_the_far_end_of_the_clean_interval() -> None:
+    """The form of the clean sample may lie anywhere in its interval, and the touched sample anywhere in its own."""
+    touched, inner = (torch.tensor(ends, dtype=torch.float64).view(2, 1, 1) for ends in ([-1.0, 3.0], [0.0, 2.0]))
+    more, far = torch.full((1, 1), 100.0, dtype=torch.float64), torch.full((1, 1, 1), 7.0, dtype=torch.float64)
+    own = OwnRows(torch.cat((far, far)), [(Kind.BOX, [0])])
+    moved = without_own(touched, inner, more, own, terms=1)
+    assert bool((moved >= 3.0).all()) and torch.allclose(moved, torch.full_like(moved, 3.0))
+    assert own.rows.flatten().tolist() == [0.0, 7.0], "only what is 0 for a clean sample is cleared"
+    short = OwnRows(0.01 * torch.cat((far, far)), [(Kind.BOX, [0])])
+    assert without_own(touched, inner, 0.001 * more, short, terms=1).flatten().tolist() == [0.1, 0.1]
+    assert bool((short.rows > 0).all()), "rows that reach less far than the move stay"
 
 
 # --- what a budget means --------------------------------------------------------------------------------------------

@@ -17,6 +17,7 @@ from torch.func import functional_call, vmap
 
 import boundflow as bf
 from boundflow import clean
+from boundflow import symbols as symbols_module
 
 T = bf.threats
 SAMPLES, DRAWS = 24, 60
@@ -257,6 +258,56 @@ def test_touched_samples_by_their_intervals(name: str, pieces: bool, monkeypatch
     data = data if prepare is None else prepare(data)
     options = {"memory": 200_000} if pieces else {}
     assert_contains(threat, poison, task, data, "zonotope", **options)
+
+
+@pytest.mark.parametrize("lr", [0.1, 1 / 6, 0.25, 1 / 3])
+def test_a_sample_that_the_parameters_have_seen(lr: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a sample's move does now and what it did to the weight in the first step cancel, or nearly so.
+
+    One weight w = 1 for x = 1 with target 0: after a step it is ``1 - lr x^2``, and its output ``x - lr x^3`` hardly
+    depends on x for lr = 1/3, though the weight alone does.
+    """
+    data = Data(torch.tensor([[1.0], [0.01]]).double(), torch.zeros(2).double(), torch.ones(2).double())
+    model = nn.Linear(1, 1, bias=False).double()
+    nn.init.ones_(model.weight)
+    recipe: dict[str, Any] = {"model": model, "optimizer_options": {"lr": lr}}
+    moved = torch.linspace(-0.05, 0.05, 81, dtype=torch.float64)
+    datasets = [data._replace(x=data.x + shift * torch.tensor([[1.0], [0.0]]).double()) for shift in moved]
+    for steps in (2, 3, 4):
+        monkeypatch.setattr(
+            clean, "WORTH", 0.0
+        )  # rows in the first step, so that the weight knows the sample, then moves
+        recipe["callbacks"] = [lambda step: monkeypatch.setattr(clean, "WORTH", 1e9)]
+        certificate = certified(T.AtMost(1, T.Linf(0.05)), "mse", data, "zonotope", epochs=steps, **recipe)
+        runs = plain_runs(model, "mse", datasets, [torch.arange(2)] * steps, {"lr": lr})
+        assert certificate.model is not None
+        weight, symbols = certificate.model.weight, certificate.model.weight.symbols
+        generators, rows, error = symbols.expand(weight.form.generators.flatten(1), weight.form.rows)
+        owners, _ = symbols.owners_and_parts(rows.numbers)
+        mine, free = (torch.from_numpy(owners == number) for number in (0, symbols_module.NOBODY))
+        middle = weight.form.center.item() + generators[mine].sum() * moved / 0.05  # with the symbol at its true value
+        reach = generators[free].abs().sum() + weight.form.radius.item() + error.item()
+        assert bool(((runs["weight"].flatten() - middle).abs() <= reach).all()), "the form is off its symbol"
+
+
+def test_what_every_sample_may_change_stays_in_the_form(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All features move the same way and one target hardly: the rows of features are not those of touched samples."""
+    monkeypatch.setattr(clean, "WORTH", 1e9)
+    data = observed("mse", torch.float64)
+    model = nn.Linear(FEATURES, 1).double()
+    nn.init.zeros_(model.weight), nn.init.zeros_(model.bias)
+    threat = T.Linf(0.3) & T.AtMost(1, T.Labels(1e-6))
+    options = {"lr": 0.1}
+    certificate = certified(threat, "mse", data, "zonotope", model=model, optimizer_options=options, epochs=2)
+    signs = (
+        data.y.sign().unsqueeze(1)
+        * torch.tensor([[1.0, 1, 1, 1, 1], [1, 0, 0, 0, 0], [0, 1, 0, 0, 0]]).double()[:, None]
+    )
+    datasets = [data._replace(x=data.x + 0.3 * side * sign) for sign in signs for side in (-1, 1)]
+    runs = plain_runs(model, "mse", datasets, [torch.arange(SAMPLES)] * 2, options)
+    assert certificate.model is not None
+    for name, parameter in certificate.model.named_parameters():
+        assert bool(parameter.contains(runs[name]).all()), name
 
 
 @pytest.mark.parametrize("name", THREATS)
