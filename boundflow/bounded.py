@@ -514,6 +514,10 @@ def concretised(
         inner = clean.bounds.clamp_min(0.0) if nonnegative else clean.bounds
         checked(operator, inner, symbols)
         clean = Clean(inner, clean.radius if form is not None else None, clean.axis, clean.samples)
+        if (
+            form is not None and clean.radius is not None
+        ):  # so the form holds what it is where the sample was left alone
+            form = Form(form.center, form.generators, form.radius.maximum(clean.radius), form.rows, form.axis)
     return Bounded(bounds, form, symbols, nonnegative=nonnegative, clean=clean)
 
 
@@ -591,9 +595,14 @@ def samples_of(shape: Any, *operands: Any) -> tuple[Samples, int] | None:
     return (samples, axis) if len(shape) >= -axis and shape[axis] == samples.count else None
 
 
+def has_own_rows(x: Any) -> bool:
+    """Whether some rows of a tensor belong to the sample of each position."""
+    return isinstance(x, Bounded) and x.affine and x.form.rows.batch is not None
+
+
 def only_touched(x: Any) -> bool:
     """Whether a tensor has own rows, and it is not known what it is without them."""
-    return isinstance(x, Bounded) and x._clean is None and x.affine and x.form.rows.batch is not None
+    return has_own_rows(x) and x._clean is None
 
 
 def symbols_of(*operands: Any) -> Symbols | None:

@@ -186,17 +186,18 @@ class OwnRows:
             self.rows[numbers] *= ~where
 
 
-def without_own(touched: Tensor, clean: Tensor, more: Tensor, own: OwnRows | None, terms: float) -> Tensor:
+def without_own(
+    touched: Tensor, clean: Tensor, more: Tensor, own: OwnRows | None, moduli: Tensor, terms: float
+) -> Tensor:
     """What touching each sample adds to a sum, (2, samples, *shape): the error of its form, or all of its move.
 
     Own rows are cleared where the move is taken. Every term was rounded, here and in the plain run, and they are added
-    up.
+    up: ``moduli`` are what those of each sample add up to.
     """
     if own is None:
         return torch.stack((more, more))
-    charge = rounding.gamma(2 * terms + 4, more.dtype) * (touched.abs().amax(0) + clean.abs().amax(0))
+    charge = 2 * rounding.gamma(2 * terms + 4, more.dtype) * moduli + rounding.tiny(terms, more.dtype)
     moved = rounding.up(torch.stack((clean[1] - touched[0], touched[1] - clean[0])).clamp_min(0.0) + charge)
-    moved = moved + rounding.tiny(terms, more.dtype)
     shorter = 0.5 * (moved[0] + moved[1]) < WORTH * (more + own.half_width())
     own.clear(shorter)
     return torch.where(shorter, moved, more)

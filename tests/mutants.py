@@ -129,6 +129,8 @@ MUTANTS = [
     ("bounded.py", "center = self.center + middle\n", "center = self.center\n", "the center stays where the errors do not"),
     ("bounded.py", "inner = clean.bounds.clamp_min(0.0) if nonnegative else clean.bounds", "inner = _intersection(clean.bounds, bounds)", "a clean interval cut by the touched one"),
     ("symbols.py", "if samples is not None and part in samples.still]", "if samples is not None]", "rows of what every sample may change cleared"),
+    ("rules/elementwise.py", "if found is None or written_out:", "if found is None:", "own rows that were written out taken for those of everything else"),
+    ("bounded.py", "form.radius.maximum(clean.radius)", "form.radius", "a form that does not hold the clean sample"),
     ("clean.py", "self.rows[numbers] *= ~where", "self.rows *= ~where", "all own rows cleared"),
     ("clean.py", "beyond = torch.cat([part.beyond for part in parts], 1)", "beyond = torch.cat([part.beyond for part in parts[:1] * len(parts)], 1)", "excess of later pieces lost"),
     ("chunks.py", "parameter.add_(torch.randn_like(parameter))", "pass", "a head of zeros hides what mixes samples"),

@@ -340,12 +340,62 @@ def test_a_move_is_measured_from_the_far_end_of_the_clean_interval() -> None:
     touched, inner = (torch.tensor(ends, dtype=torch.float64).view(2, 1, 1) for ends in ([-1.0, 3.0], [0.0, 2.0]))
     more, far = torch.full((1, 1), 100.0, dtype=torch.float64), torch.full((1, 1, 1), 7.0, dtype=torch.float64)
     own = OwnRows(torch.cat((far, far)), [(Kind.BOX, [0])])
-    moved = without_own(touched, inner, more, own, terms=1)
+    moved = without_own(touched, inner, more, own, 3.0 * torch.ones(1, 1).double(), terms=1)
     assert bool((moved >= 3.0).all()) and torch.allclose(moved, torch.full_like(moved, 3.0))
     assert own.rows.flatten().tolist() == [0.0, 7.0], "only what is 0 for a clean sample is cleared"
     short = OwnRows(0.01 * torch.cat((far, far)), [(Kind.BOX, [0])])
-    assert without_own(touched, inner, 0.001 * more, short, terms=1).flatten().tolist() == [0.1, 0.1]
+    assert without_own(touched, inner, 0.001 * more, short, torch.ones(1, 1).double(), terms=1).flatten().tolist() == [
+        0.1,
+        0.1,
+    ]
     assert bool((short.rows > 0).all()), "rows that reach less far than the move stay"
+
+
+def test_own_rows_that_were_written_out_are_not_cleared() -> None:
+    """A product with the mean of the batch has a sample's own part among all other rows: it is in the form of a sum."""
+    count, epsilon = 400, 6.0
+    threat = T.AtMost(1, T.Linf(epsilon))
+    space, x = symbols.Symbols(threat), torch.ones(count, 1, dtype=torch.float64)
+
+    def f(x: Tensor) -> Tensor:
+        return torch.tanh(x * x.mean(0) - 0.6).t() @ x
+
+    with torch.no_grad():
+        lifted, _, _ = threat.lift(space, x, torch.zeros(count).double(), torch.arange(count))
+        form = f(lifted).form.dense
+        owners, _ = space.owners_and_parts(form.rows.numbers)
+        row = int(np.flatnonzero(owners == 3)[0])
+        for symbol in (-1.0, -0.5, 0.5, 1.0):
+            moved = x.clone()
+            moved[3] += epsilon * symbol
+            off = f(moved) - form.center - symbol * form.generators[row]
+            assert float(off.abs()) <= float(form.radius)
+
+
+def test_clean_is_the_sample_as_observed_and_everything_else_as_it_is() -> None:
+    """The weight has seen the sample: their moves cancel, and what is clean lies outside the touched set."""
+    threat = T.AtMost(1, T.Linf(0.1))
+    space, x = symbols.Symbols(threat, order=50), torch.ones(4, 1, dtype=torch.float64)
+    model = nn.Linear(1, 1, bias=False).double()
+    nn.init.ones_(model.weight)
+    bf.lift(model, space)
+    optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
+    space.attach(optimizer)
+    lifted, _, _ = threat.lift(space, x, torch.zeros(4).double(), torch.arange(4))
+    only_first = torch.tensor([[1.0], [0.0], [0.0], [0.0]]).double()
+    ((model(lifted) - model.weight * 1.0) * only_first).sum().backward()
+    optimizer.step()  # the weight is 2 - x of the first sample
+    with torch.no_grad():
+        output = lifted @ model.weight.t() - 1.0
+        square = output * (output * 1.0)
+        fourth = square * (square * 1.0)
+    for made, power in ((output, 1), (square, 2), (fourth, 4)):
+        assert made._clean is not None and made._clean.radius is not None
+        for symbol in (-1.0, 1.0):
+            value = (-0.1 * symbol) ** power  # of the observed sample with the weight of a run where it was moved
+            low, high = made._clean.bounds[:, 0, 0].tolist()
+            assert low <= value <= high
+        assert bool((made.form.radius >= made._clean.radius).all())
 
 
 # --- what a budget means --------------------------------------------------------------------------------------------

@@ -318,10 +318,10 @@ def _worst_product(a: Any, b: Any, terms: float, affine: bool, own: OwnRows | No
         begin = here.stop
         inner_a, inner_b = _untouched(piece, b)
         touched, clean = _term_hulls(piece, b), _term_hulls(inner_a, inner_b)
-        moduli = torch.maximum(touched.abs(), clean.abs()).amax(0).sum(0)
+        moduli = torch.maximum(touched.abs(), clean.abs()).amax(0)
         # every term was rounded once, here and in the plain run, then they were added up, in both
         lost = rounding.tiny(terms, moduli.dtype)
-        charge = rounding.gamma(2 * terms + 4, moduli.dtype) * moduli + lost
+        charge = rounding.gamma(2 * terms + 4, moduli.dtype) * moduli.sum(0) + lost
         interval = rounding.widened(clean.sum(1), charge)
         beyond = torch.stack((clean[0] - touched[0], touched[1] - clean[1])).clamp_min(0.0)
         radius = more = None
@@ -330,7 +330,7 @@ def _worst_product(a: Any, b: Any, terms: float, affine: bool, own: OwnRows | No
             more = rounding.up(product_of_forms(piece, b, _outer, terms)[1] - before).clamp_min(0.0)
             radius = before.sum(0) * (1 + rounding.gamma(terms, before.dtype))
             own_here = None if own is None else OwnRows(own.rows[:, :, here], own.still)
-            more = without_own(touched, clean, more, own_here, terms)
+            more = without_own(touched, clean, more, own_here, moduli, terms)
         part = Excess(samples, interval, beyond, radius, more)
         parts.append(part if keeps_by_sample() else part.settled())
     return Excess.beside(parts)

@@ -17,6 +17,7 @@ from ..bounded import (
     as_set,
     aten,
     concretised,
+    has_own_rows,
     nonnegative,
     own_axis,
     plain,
@@ -87,7 +88,8 @@ def product(a: Any, b: Any, sharp: bool = True) -> Bounded:
 def _clean(a: Any, b: Any, f: Product, form: Form | None) -> Clean | None:
     """The same product or quotient of what the operands are where their own sample was left alone."""
     found = samples_of(torch.broadcast_shapes(*(x.shape for x in (a, b) if isinstance(x, Tensor))), a, b)
-    if found is None:
+    written_out = form is not None and form.rows.batch is None and any(has_own_rows(x) for x in (a, b))
+    if found is None or written_out:  # then a sample's own rows are not told from those of everything else
         return None
     a, b = (x.untouched if isinstance(x, Bounded) else x for x in (a, b))
     radius = product_of_forms(a, b, f, 1)[1] if form is not None else None

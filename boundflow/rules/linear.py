@@ -81,7 +81,8 @@ def summed(
             more = over_samples(rounding.up(x.form.radius - x._clean.radius).clamp_min(0.0), 0)
             more = more * (1 + rounding.gamma(terms, x.dtype))
             excess.radius = radius(x._clean.radius, f)
-            excess.more = without_own(over_samples(x._bounds, 1), over_samples(x._clean.bounds, 1), more, own, terms)
+            touched, inner = over_samples(x._bounds, 1), over_samples(x._clean.bounds, 1)
+            excess.more = without_own(touched, inner, more, own, over_samples(_moduli(x), 0), terms)
         elif by_sample and clean is not None:
             clean = Clean(clean.bounds, radius(x._clean.radius, f), clean.axis, clean.samples)
         if own is not None:
@@ -99,12 +100,18 @@ def summed(
     return total
 
 
+def _moduli(x: Bounded) -> Tensor:
+    """The largest modulus of every element, touched or clean."""
+    assert x._clean is not None
+    return torch.maximum(x._bounds.abs(), x._clean.bounds.abs()).amax(0)
+
+
 def _worst_sum(x: Bounded, over_samples: Callable[[Tensor, int], Tensor], terms: float) -> Excess:
     """A sum over samples of which at most k are touched: the clean sum, and what touching each of them adds."""
     assert x._clean is not None
     touched, clean = over_samples(x._bounds, 1), over_samples(x._clean.bounds, 1)
     # the moduli at their largest: the roundings of every member, and ours of the clean sum
-    moduli = over_samples(torch.maximum(x._bounds.abs(), x._clean.bounds.abs()).amax(0), 0).sum(0)
+    moduli = over_samples(_moduli(x), 0).sum(0)
     interval = rounding.outward_sum(clean.sum(1), moduli, 2 * terms + 2)
     beyond = torch.stack((clean[0] - touched[0], touched[1] - clean[1])).clamp_min(0.0)
     return Excess(x._clean.samples, interval, beyond * (1 + rounding.gamma(terms, x.dtype)))
