@@ -514,9 +514,7 @@ def concretised(
         inner = clean.bounds.clamp_min(0.0) if nonnegative else clean.bounds
         checked(operator, inner, symbols)
         clean = Clean(inner, clean.radius if form is not None else None, clean.axis, clean.samples)
-        if (
-            form is not None and clean.radius is not None
-        ):  # so the form holds what it is where the sample was left alone
+        if form is not None and clean.radius is not None:  # the form holds it where the sample was left alone, too
             form = Form(form.center, form.generators, form.radius.maximum(clean.radius), form.rows, form.axis)
     return Bounded(bounds, form, symbols, nonnegative=nonnegative, clean=clean)
 

@@ -17,8 +17,8 @@ from torch import Tensor
 
 import boundflow as bf
 from boundflow import symbols
-from boundflow.bounded import Form
-from boundflow.clean import Excess, OwnRows, Samples, without_own
+from boundflow.bounded import Bounded, Form
+from boundflow.clean import Clean, Excess, OwnRows, Samples, without_own
 from boundflow.clipping import clipped_gradients
 from boundflow.support import Columns, Kind, Part
 
@@ -701,6 +701,25 @@ def test_softmax_over_the_samples(options: dict) -> None:
             with torch.no_grad():
                 for bound, value in zip(certificate.model.parameters(), plain.parameters(), strict=True):
                     assert bool(bound.contains(value - 0.05 * value.grad).all())
+
+
+def test_a_mix_of_positions_forgets_what_clean_samples_are() -> None:
+    """One touched sample changes the softmax at the positions of all others."""
+    known = torch.zeros(2, 1, 3, dtype=torch.float64)
+    touched = known + torch.tensor([-1.0, 1.0], dtype=torch.float64)[:, None, None]
+    x = Bounded(touched, clean=Clean(known, None, -1, Samples(np.arange(3), 1)))
+    moved = torch.softmax(torch.tensor([[1.0, 0.0, 0.0]], dtype=torch.float64), -1)
+    assert bool(torch.softmax(x, -1).untouched.contains(moved).all())
+
+
+def test_own_rows_of_one_batch_beside_the_clean_state_of_another() -> None:
+    space = bf.Symbols(T.AtMost(1, T.Linf(0.5)))
+    values = torch.zeros(3, 2, dtype=torch.float64)
+    lifted, _ = space.lift(values, torch.zeros(3), torch.arange(3))
+    others = Clean(lifted._bounds, lifted.form.radius, -2, Samples(np.arange(3, 6), 1))
+    assert lifted.form.rows.batch is not None and lifted._clean is not None
+    assert Bounded(lifted._bounds, lifted.form, space, clean=others)._clean is None
+    assert Bounded(lifted._bounds, lifted.form, space, clean=lifted._clean)._clean is lifted._clean
 
 
 def test_changed_targets_need_not_add_up_to_one() -> None:
