@@ -12,6 +12,7 @@ import torch
 import torch.nn as nn
 import torch.nn.functional as F
 from poisons import Data
+from pytest import MonkeyPatch
 from test_threats import FEATURES, LOSSES, SAMPLES, THREATS, T, batches, certified, network, observed, with_holes
 from torch import Tensor
 
@@ -20,6 +21,9 @@ from boundflow import symbols
 from boundflow.bounded import Bounded, Form
 from boundflow.clean import Clean, Excess, OwnRows, Samples, without_own
 from boundflow.clipping import clipped_gradients
+from boundflow.rows import Factors
+from boundflow.rules.functions import EXP, RELU, SIGMOID, TANH
+from boundflow.rules.unary import Function, range_of, shared_relaxation
 from boundflow.support import Columns, Kind, Part
 
 
@@ -720,6 +724,38 @@ def test_own_rows_of_one_batch_beside_the_clean_state_of_another() -> None:
     assert lifted.form.rows.batch is not None and lifted._clean is not None
     assert Bounded(lifted._bounds, lifted.form, space, clean=others)._clean is None
     assert Bounded(lifted._bounds, lifted.form, space, clean=lifted._clean)._clean is lifted._clean
+
+
+@pytest.mark.parametrize("threat", [T.Linf(0.05), T.AtMost(2, T.Linf(0.05) & T.Labels())], ids=["all", "budget"])
+def test_a_product_by_its_factors_reaches_as_far_as_the_product(threat: T.Threat, monkeypatch: MonkeyPatch) -> None:
+    """Two ways to the same coefficients over the deep rows; which one is taken depends on sizes alone."""
+    data, widths, used = observed("bce", torch.float64), [], []
+    for pay in (False, True):
+        monkeypatch.setattr(Factors, "pay", lambda factors, expansion, pay=pay: used.append(pay) or pay)
+        certificate = certified(threat, "bce", data, "zonotope")
+        outputs = certificate.predict(data.x, epsilon=0.02)
+        bounds = [parameter._bounds for parameter in certificate.model.parameters()]
+        widths.append(torch.cat([x.flatten() for x in (*bounds, outputs.lower, outputs.upper)]))
+    assert {True, False} == set(used), "a product went each way"
+    assert torch.allclose(*widths, rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize("function", [RELU, TANH, SIGMOID, EXP], ids=lambda function: function.name)
+@pytest.mark.parametrize("seed", range(5))
+def test_a_line_for_touched_and_clean_samples_holds_for_both(function: Function, seed: int) -> None:
+    random = torch.Generator().manual_seed(seed)
+    ends = 3 * torch.randn(4, 40, 3, dtype=torch.float64, generator=random)
+    ends[:, :5] *= 1e-3
+    low, high = ends.amin(0), ends.amax(0)
+    inner = ends[1:3].sort(0).values
+    inner = torch.where(torch.arange(40)[:, None] % 3 == 0, inner[:1], inner)  # some are points when clean
+    touched = torch.stack((low, high))
+    states = [(bounds, range_of(function, bounds)) for bounds in (touched, inner)]
+    slope, mu, *errors = shared_relaxation(function, *states, Samples(np.arange(40), 3), -2)
+    for (bounds, _), error in zip(states, errors, strict=True):
+        for share in torch.linspace(0, 1, 101, dtype=torch.float64):
+            x = (bounds[0] + share * (bounds[1] - bounds[0])).clamp(bounds[0], bounds[1])
+            assert bool(((function.f(x) - slope * x - mu).abs() <= error).all())
 
 
 def test_changed_targets_need_not_add_up_to_one() -> None:
