@@ -49,6 +49,7 @@ class Recipe:
     outputs: int = 1
     decay: float = 0.0  # the learning rate of step t is lr / (1 + decay t)
     weight_seed: int | None = None  # of the initial weights; None: the seed of the run
+    cuts: int = 0  # a test input that stays undecided is answered for in up to 2 ** cuts parts
 
 
 @dataclass(frozen=True)
@@ -206,7 +207,8 @@ def measure(
         device=device,
         memory=2.0**35 if device.startswith("cuda") else 2.0**32,
     )
-    accuracy = certificate.accuracy(test_x, test_y, epsilon=setting.epsilon if setting.at_test_time else 0.0)
+    epsilon = setting.epsilon if setting.at_test_time else 0.0
+    accuracy = certificate.accuracy(test_x, test_y, epsilon=epsilon, cuts=recipe.cuts)
     return {
         "case": name,
         "epsilon": setting.epsilon,

@@ -519,6 +519,13 @@ def concretised(
     return Bounded(bounds, form, symbols, nonnegative=nonnegative, clean=clean)
 
 
+def intersected(operator: str, x: Bounded, bounds: Tensor) -> Bounded:
+    """The same set, of which other bounds are known, too."""
+    bounds = _intersection(x._bounds, bounds)
+    checked(operator, bounds, x._symbols)
+    return Bounded(bounds, x._form, x._symbols, nonnegative=x._nonnegative, clean=x._clean)
+
+
 def _within(bounds: Tensor, center: Tensor, reach: Tensor, radius: Tensor) -> Tensor:
     """Bounds intersected with ``center`` minus and plus what the symbols and the radius reach."""
     return _intersection(bounds, rounding.widened(center.expand(2, *center.shape), rounding.up(reach + radius)))

@@ -25,6 +25,7 @@ from . import files, rounding
 from .answers import answers, require_same
 from .architecture import describe, rebuild
 from .bounded import Bounded, Form
+from .cuts import Answer, Boxes, in_parts
 from .errors import BoundFlowError, VoidBounds
 from .lift import lift
 from .rows import Rows
@@ -36,6 +37,7 @@ from .version import __version__
 FORMAT = 3
 KEY = "boundflow"  # of the record, in a file
 REGRESSION = "mse"  # the loss of regression
+MOST_CUTS = 16  # an input in up to 65536 parts
 INPUT_ROWS = 2**28  # bytes that rows of test inputs may take: a row a feature for small inputs, none for images
 SYMBOLS = ("symbols.number", "symbols.owner", "symbols.part")  # of every row in a file
 
@@ -89,18 +91,23 @@ class Certificate:
         clip: tuple[float, float] | None = None,
         *,
         threat: Threat | None = None,
+        cuts: int = 0,
         chunk: int = 256,
     ) -> Prediction:
         """Answers for inputs of which every feature may have moved by at most ``epsilon``.
 
         ``threat`` is any other threat to inputs instead: a ball in another norm, a trigger, tolerances, missing values.
+        The box of an input that stays undecided is cut in halves up to ``cuts`` times over (`cuts.py`): tighter and
+        slower, and worth it for inputs of few features.
         """
         threat = self._threat(epsilon, clip, threat)
         x = self._checked(x, threat)
+        if isinstance(cuts, bool) or int(cuts) != cuts or not 0 <= cuts <= MOST_CUTS:
+            raise ValueError(f"cuts must be a whole number from 0 to {MOST_CUTS}, got {cuts!r}")
         for model in (self.model, self.nominal):
             if model is not None:
                 model.eval()  # whoever put it in training mode meanwhile: masks are for training
-        parts = [self._predict(part, threat) for part in x.split(chunk)]
+        parts = [self._predict(part, threat, int(cuts), chunk) for part in x.split(chunk)]
         return Prediction(*(torch.cat([getattr(part, name) for part in parts]) for name in Prediction.__annotations__))
 
     def accuracy(
@@ -111,11 +118,12 @@ class Certificate:
         clip: tuple[float, float] | None = None,
         *,
         threat: Threat | None = None,
+        cuts: int = 0,
     ) -> Accuracy:
-        """Nominal and certified accuracy on labelled inputs."""
+        """Nominal and certified accuracy on labelled inputs; see `predict`."""
         if self._regression:
             raise BoundFlowError("accuracy is for classes: use predict(...).lower and .upper for regression")
-        prediction = self.predict(x, epsilon, clip, threat=threat)
+        prediction = self.predict(x, epsilon, clip, threat=threat, cuts=cuts)
         y = torch.as_tensor(y).to(prediction.label.device).reshape(-1)
         if len(y) != len(prediction):
             raise ValueError(f"{len(prediction)} inputs and {len(y)} labels")
@@ -151,25 +159,53 @@ class Certificate:
             raise ValueError("a test input is NaN or infinite")
         return x
 
-    def _predict(self, x: Tensor, threat: Threat) -> Prediction:
+    def _predict(self, x: Tensor, threat: Threat, cuts: int, chunk: int) -> Prediction:
         with torch.no_grad():
             plain = self.nominal(threat.observed(x))
-            try:
-                logits = self._logits(x, threat) if self.model is not None else None
-            except VoidBounds:
-                logits = None
-        if logits is None:
-            unknown = torch.full_like(plain, torch.inf)
-            none = torch.zeros(len(x), dtype=torch.bool, device=x.device)
-            label = plain if self._regression else classes(plain)
-            return Prediction(label, none, -unknown, unknown, torch.full_like(plain[:, 0], -torch.inf))
+            found = self._answer(x, threat, plain)
+            if cuts and self.model is not None:
+                boxes = threat.at_test_time(None, x)
+                if isinstance(boxes, Bounded):
+                    found = self._in_parts(found, boxes._bounds, plain, cuts, chunk)
+        lower, upper, leads = found
         if self._regression:
-            every = torch.ones(len(x), dtype=torch.bool, device=x.device)
-            return Prediction(plain, every, logits.lower, logits.upper, (logits.upper - logits.lower).amax(1))
-        leads = _leads(logits)
+            return Prediction(plain, torch.isfinite(upper - lower).all(1), lower, upper, (upper - lower).amax(1))
         margin, label = leads.max(1)
         certified = margin > 0
-        return Prediction(torch.where(certified, label, classes(plain)), certified, logits.lower, logits.upper, margin)
+        return Prediction(torch.where(certified, label, classes(plain)), certified, lower, upper, margin)
+
+    def _answer(self, x: Tensor, threat: Threat, plain: Tensor) -> Answer:
+        """Outputs and leads of every model in the set; unknown, but shaped as ``plain``, where the bounds are void."""
+        try:
+            logits = self._logits(x, threat) if self.model is not None else None
+        except VoidBounds:
+            logits = None
+        if logits is not None:
+            return logits.lower, logits.upper, _leads(logits) if not self._regression else logits.lower - logits.upper
+        unknown = plain.new_full((len(x), *plain.shape[1:]), torch.inf)
+        return -unknown, unknown, -unknown.expand(-1, max(2, unknown.shape[1]))
+
+    def _in_parts(self, first: Answer, boxes: Tensor, plain: Tensor, cuts: int, chunk: int) -> Answer:
+        label = classes(plain)
+
+        def answer(bounds: Tensor) -> Answer:
+            asked = (self._answer(rounding.middle(part)[0], Boxes(part), plain) for part in bounds.split(chunk, 1))
+            lower, upper, leads = (torch.cat(values) for values in zip(*asked, strict=True))
+            return lower, upper, leads
+
+        def slopes(points: Tensor, inputs: Tensor) -> tuple[Tensor, Tensor]:
+            with torch.enable_grad():
+                points = points.clone().requires_grad_()
+                outputs = self.nominal(points)
+                lead = outputs if self._regression else _plain_leads(outputs, label[inputs])
+                found = torch.autograd.grad(lead.sum(), points, allow_unused=True) if lead.requires_grad else (None,)
+            agrees = classes(outputs.detach()) == label[inputs]
+            return torch.zeros_like(points) if found[0] is None else found[0], agrees | self._regression
+
+        def decided(leads: Tensor) -> Tensor:
+            return (leads > 0).any(1)
+
+        return in_parts(first, boxes, cuts, answer, slopes, decided)
 
     def _logits(self, x: Tensor, threat: Threat) -> Bounded:
         """The outputs of every model in the set on every allowed input; rows track what inputs share, if they fit."""
@@ -279,6 +315,14 @@ def _leads(logits: Bounded) -> Tensor:
         others = torch.arange(logits.shape[1], device=logits.device) != label
         columns.append(difference.lower[:, others].amin(1))
     return torch.stack(columns, 1)
+
+
+def _plain_leads(logits: Tensor, label: Tensor) -> Tensor:
+    """The lead of a label in plain logits."""
+    if logits.shape[1] == 1:
+        return torch.where(label > 0, logits[:, 0], -logits[:, 0])
+    own = torch.nn.functional.one_hot(label, logits.shape[1]).bool()
+    return logits[own] - logits.masked_fill(own, -torch.inf).amax(1)
 
 
 def classes(logits: Tensor) -> Tensor:

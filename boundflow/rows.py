@@ -30,11 +30,12 @@ from .support import box
 class Batch:
     """The samples along a sample axis: ``numbers`` (B, F) are the symbols that its own rows stand for.
 
-    ``parts`` (F) says which part of the threat each own row belongs to (`support.py`).
+    ``parts`` (F) says which part of the threat each own row belongs to (`support.py`), and ``guests`` that they are
+    test inputs, which come once.
     """
 
-    def __init__(self, numbers: np.ndarray, first: int, samples: np.ndarray, parts: np.ndarray):
-        self.numbers, self.first, self.samples, self.parts = numbers, first, samples, parts
+    def __init__(self, numbers: np.ndarray, first: int, samples: np.ndarray, parts: np.ndarray, guests: bool = False):
+        self.numbers, self.first, self.samples, self.parts, self.guests = numbers, first, samples, parts, guests
         distinct, places = np.unique(numbers, return_inverse=True)
         self.distinct, self.places = Rows(distinct), torch.from_numpy(places.reshape(numbers.shape))
         self._deep: dict[Expansion, Tensor] = {}

@@ -164,15 +164,15 @@ class Symbols:
         """Own rows of samples that come once and never again: test inputs."""
         samples = GUESTS + self._count + np.arange(count)
         numbers = self._new(np.repeat(samples, len(parts)), np.tile(parts, count))
-        return self._batch(numbers[:: len(parts)], samples, parts).own
+        return self._batch(numbers[:: len(parts)], samples, parts, guests=True).own
 
     def own_rows(self, batch: Batch, rows: Tensor, samples: Samples | None) -> OwnRows:
         """Own rows of a batch, and which of them are 0 where a sample was left alone."""
         still = [part for part in dict.fromkeys(batch.parts.tolist()) if samples is not None and part in samples.still]
         return OwnRows(rows, [(self.table[part].kind, np.flatnonzero(batch.parts == part).tolist()) for part in still])
 
-    def _batch(self, first: np.ndarray, samples: np.ndarray, parts: np.ndarray) -> Batch:
-        made = Batch(first[:, None] + np.arange(len(parts)), self._own, samples, parts)
+    def _batch(self, first: np.ndarray, samples: np.ndarray, parts: np.ndarray, guests: bool = False) -> Batch:
+        made = Batch(first[:, None] + np.arange(len(parts)), self._own, samples, parts, guests)
         self._own -= len(parts)
         return made
 

@@ -30,7 +30,7 @@ class Answers(NamedTuple):
     unknown: dict[str, int]  # in how many rows a column holds a category that training did not have
 
 
-def answers(run: Path, data: Path, epsilon: float | None, tolerance: Sequence[str] | None) -> Answers:
+def answers(run: Path, data: Path, epsilon: float | None, tolerance: Sequence[str] | None, cuts: int = 0) -> Answers:
     """What the certificate of a run says of the rows in a file."""
     certificate_file = runs.existing(run, runs.CERTIFICATE)
     options = resolve({}, read_options(runs.existing(run, runs.OPTIONS)))
@@ -48,7 +48,7 @@ def answers(run: Path, data: Path, epsilon: float | None, tolerance: Sequence[st
     threat = test_threat(options, encoding, named, inputs)
     x = torch.as_tensor(inputs)
     try:
-        found = certificate.predict(x, threat=threat, chunk=CHUNK)
+        found = certificate.predict(x, threat=threat, cuts=cuts, chunk=CHUNK)
     except ValueError as error:
         raise Mistake(f"{data} cannot be certified: {error}") from None
     words = {

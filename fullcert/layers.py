@@ -29,12 +29,8 @@ class Scaled(nn.Module):
         return (x - self.middle) / self.spread
 
 
-class Bumps(nn.Module):
-    """``exp(-|x - c|^2 / (2 width^2))`` at the points c of a grid, for inputs with few features.
-
-    After one step from a head of zeros, a linear layer on top weighs the training samples around an input: a Parzen
-    window classifier, whose weights depend on the data through sums of nearby bumps alone.
-    """
+class _Grid(nn.Module):
+    """Squared distances to the points of a grid, for inputs with few features."""
 
     centers: Tensor
 
@@ -45,11 +41,31 @@ class Bumps(nn.Module):
             for start, end in zip(low, high, strict=True)
         ]
         self.register_buffer("centers", torch.cartesian_prod(*axes).view(-1, len(axes)))
-        self.steepness = -0.5 / width**2
+        self.width = width
+
+    def distance(self, x: Tensor) -> Tensor:
+        return (x.unsqueeze(1) - self.centers).square().sum(2)
+
+
+class Bumps(_Grid):
+    """``exp(-|x - c|^2 / (2 width^2))`` at the points c of a grid.
+
+    After one step from a head of zeros, a linear layer on top weighs the training samples around an input: a Parzen
+    window classifier, whose weights depend on the data through sums of nearby bumps alone.
+    """
 
     def forward(self, x: Tensor) -> Tensor:
-        distance = (x.unsqueeze(1) - self.centers).square().sum(2)
-        return torch.exp(self.steepness * distance)
+        return torch.exp(-0.5 / self.width**2 * self.distance(x))
+
+
+class Domes(_Grid):
+    """``relu(1 - |x - c|^2 / width^2)`` at the points c of a grid: 0 from the width on (the window of Epanechnikov).
+
+    Flatter at the top and shorter at the foot than a bump, so samples that move far change fewer weights by less.
+    """
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.relu(1 - self.distance(x) / self.width**2)
 
 
 class EdgeEnergy(nn.Module):

@@ -27,8 +27,11 @@ TESTS = [
     "budgets",
     "threats",
     "random_runs",
+    "predictions",
 ]
 FIRST = {  # where a bug in a file most likely shows: those tests go first
+    "rules/corners.py": ["predictions"],
+    "cuts.py": ["predictions"],
     "bounded.py": ["traps", "tensor", "budgets"],
     "symbols.py": ["tightness", "traps", "training"],
     "rows.py": ["tightness", "traps", "budgets", "training"],
@@ -147,6 +150,15 @@ MUTANTS = [
     ("rows.py", 'total = torch.einsum("imk,mj->ijk", deep_a, self.b.center) + torch.einsum("im,mjk->ijk", center, self.deep_b)', 'total = torch.einsum("imk,mj->ijk", deep_a, self.b.center)', "one factor lost in a support"),
     ("support.py", "return (-coefficients[..., 0]).clamp_min(0.0), coefficients[..., 0].clamp_min(0.0)", "return coefficients[..., 0].clamp_min(0.0), (-coefficients[..., 0]).clamp_min(0.0)", "up for down where a sample has one symbol"),
     ("losses.py", 'certain = weight is None and getattr(target, "_adds_to_one", False)', 'certain = getattr(target, "_adds_to_one", False) or target.is_floating_point()', "targets taken to add up to one"),
+    ("rules/corners.py", "weights = torch.where(up, least, torch.where(down, most, middle))", "weights = torch.where(up, most, torch.where(down, least, middle))", "weights at the wrong end"),
+    ("rules/corners.py", "torch.where(down, most, middle)", "torch.where(down, least, middle)", "negative inputs taken for positive ones"),
+    ("rules/corners.py", "doubt = (unsigned @ half) * (1 + charge) + charge", "doubt = charge", "columns without a sign cost nothing"),
+    ("rules/corners.py", "charge * (modulus @ b._bounds.abs().amax(0))", "0.0 * modulus.sum()", "products at the ends round for free"),
+    ("rules/corners.py", "rounding.up(spread + doubt)", "doubt", "the spread of inputs forgotten at the ends"),
+    ("cuts.py", "return torch.cat((lower, upper), 1)", "return torch.cat((lower, lower), 1)", "the upper half of a box forgotten"),
+    ("cuts.py", 'leads = reduced(self.leads, first[2], "amin", torch.inf)', 'leads = reduced(self.leads, first[2], "amax", -torch.inf)', "the best part speaks for the whole"),
+    ("cuts.py", 'lower = reduced(self.lower, first[0], "amin", torch.inf)', 'lower = reduced(self.lower, first[0], "amax", -torch.inf)', "the highest of the lower ends"),
+    ("cuts.py", "kept[undecided[going_on]] = False", "kept[undecided] = False", "parts of hopeless inputs dropped"),
 ]
 # fmt: on
 

@@ -40,6 +40,7 @@ from ..bounded import (
 )
 from ..clean import Clean, Excess, OwnRows, Samples, keeps_by_sample, without_own
 from ..rows import NO_ROWS, Factors, Rows
+from .corners import within_corners
 from .linear import as_tensor, combination
 from .structural import selected
 
@@ -149,8 +150,10 @@ def contraction(
         if bias is not None:
             product = _affine_contraction(name, a, b, f, left, right, terms, samples, sharp=False)
             factors = _factors(a, b, bias) if samples is matrix_samples else None
-            return combination(name, [(product, 1.0), (bias, 1.0)], terms=terms + 3, factors=factors)
-        return _affine_contraction(name, a, b, f, left, right, terms, samples)
+            product = combination(name, [(product, 1.0), (bias, 1.0)], terms=terms + 3, factors=factors)
+        else:
+            product = _affine_contraction(name, a, b, f, left, right, terms, samples)
+        return within_corners(name, product, a, b, bias, terms) if samples is matrix_samples else product
     if samples is matrix_samples and _clean_samples(a, b) is not None:
         product = _affine_contraction(name, a, b, f, left, right, terms, samples)
         return product if bias is None else combination(name, [(product, 1.0), (bias, 1.0)], terms=terms + 3)

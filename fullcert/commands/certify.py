@@ -22,6 +22,9 @@ def certify(
         list[str] | None,
         typer.Option(help="COLUMN=AMOUNT, or none.", metavar="COLUMN=...", show_default="as in the run"),
     ] = None,
+    cuts: Annotated[
+        int, typer.Option(min=0, max=16, help="Cut the box of an undecided row in halves, up to so many times over.")
+    ] = 0,
     json: results.Json = None,
     quiet: results.Quiet = False,
 ) -> None:
@@ -38,7 +41,7 @@ def certify(
         if out.suffix not in tables.WRITERS:
             tables.written({}, out.suffix)
     with working("certifying", hidden=quiet):
-        rows, threat, void_at_step, unknown = answering.answers(run, data, epsilon, tolerance)
+        rows, threat, void_at_step, unknown = answering.answers(run, data, epsilon, tolerance, cuts)
     if out is not None:
         runs.write(out, tables.written(rows, out.suffix))
     summary = answering.summary(rows)

@@ -1,0 +1,65 @@
+"""The ends of a matrix product of test inputs: where a column has a sign, the weight is at an end of its interval.
+
+With weights b in [l, u], their middle m and half width h,
+
+    sum_j a_ij b_jp  >=  sum_j a_ij w_ijp  -  sum over j of unknown sign  |a_ij| h_jp,
+
+where w is l for a >= 0, u for a <= 0 and m otherwise. Proof: a (b - w) is not negative in the first two cases, and at
+least -|a| h in the third. The upper end is the same with l and u exchanged.
+
+The right side is linear in a, and w is plain: what the columns of a share, an input that moves all features at once,
+stays together, where the product of two sets charges every column with both spreads. In exchange, what the entries of b
+share is lost. So the tighter of both is taken, element by element. It is for answers alone: a step is taken often, and
+there it gained nothing.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from .. import rounding
+from ..bounded import Bounded, Form, concretised, has_own_rows, intersected, plain, symbols_of
+from .linear import combination
+
+LARGEST = 2**24  # entries of w: a head has few outputs
+
+
+def within_corners(name: str, product: Bounded, a: Any, b: Any, bias: Any, terms: float) -> Bounded:
+    """A matrix product ``a b + bias``, within the bounds that follow from the signs of test inputs a."""
+    if not has_own_rows(a) or not a.form.rows.batch.guests or a.form.axis != -2:
+        return product
+    if plain(b) or a.shape[0] * b.numel() > LARGEST:
+        return product
+    ends = []
+    for lowest in (True, False):
+        end = _end(name, a, b, terms, lowest)
+        if bias is not None:
+            end = combination(name, [(end, 1.0), (bias, 1.0)], terms=terms + 3)
+        ends.append(end._bounds[0 if lowest else 1])
+    return intersected(name, product, torch.stack(ends))
+
+
+def _end(name: str, a: Bounded, b: Bounded, terms: float, lowest: bool) -> Bounded:
+    """A set whose lower (or upper) end is one of the product."""
+    middle, half = rounding.middle(b._bounds)
+    least, most = b._bounds if lowest else b._bounds.flip(0)
+    up, down = (a._bounds[0] >= 0).unsqueeze(-1), (a._bounds[1] <= 0).unsqueeze(-1)
+    weights = torch.where(up, least, torch.where(down, most, middle))  # (samples, columns, outputs)
+    unsigned = torch.where((up | down).squeeze(-1), 0.0, a._bounds.abs().amax(0))
+    # the plain product rounds with any b, and so do center and rows here
+    charge = 2 * rounding.gamma(terms + 2, a.dtype)
+    modulus = torch.maximum(a.form.modulus, a._bounds.abs().amax(0))
+    doubt = (unsigned @ half) * (1 + charge) + charge * (modulus @ b._bounds.abs().amax(0))
+    doubt = rounding.up(doubt) + rounding.tiny(2 * terms + 2, a.dtype)
+
+    def around(center: Tensor, radius: Tensor) -> tuple[Tensor, Tensor]:
+        spread = torch.einsum("ij,ijp->ip", radius, weights.abs()) * (1 + charge)
+        return torch.einsum("ij,ijp->ip", center, weights), rounding.up(spread + doubt)
+
+    bounds = rounding.around(*around(*rounding.middle(a._bounds)))
+    center, radius = around(a.form.center, a.form.radius)
+    generators = torch.einsum("kij,ijp->kip", a.form.generators, weights)
+    return concretised(name, bounds, Form(center, generators, radius, a.form.rows, a.form.axis), symbols_of(a, b))
