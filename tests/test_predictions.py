@@ -67,6 +67,23 @@ def test_products_hold_every_input_and_every_weight(seed: int, dtype: torch.dtyp
                 assert bool(product.contains(found).all())
 
 
+def test_the_ends_of_a_product_round() -> None:
+    """A thousand terms, one of which can move a little: plain sums in any order lie within the ends."""
+    random = torch.Generator().manual_seed(0)
+    values, weight = torch.rand(1, 1000, generator=random) + 0.5, torch.rand(1000, 1, generator=random) + 0.5
+    bounds, ends = torch.stack((values, values)), torch.stack((weight, weight))
+    bounds[1, 0, 0], ends[1, 0, 0] = bounds[1, 0, 0] + 1e-6, ends[1, 0, 0] + 1e-6
+    product = lifted(bounds, bf.Symbols()) @ bf.interval(*ends)
+    assert bool(product.contains((values.double() @ weight.double()).float()).all())
+    for _ in range(50):
+        order = torch.randperm(1000, generator=random)
+        total = torch.zeros(())
+        for term in values[0, order] * weight[order, 0]:
+            total = total + term
+        assert bool(product.contains(total.view(1, 1)).all())
+    assert product.upper.item() - product.lower.item() < 1
+
+
 @pytest.mark.parametrize("activation", [nn.ReLU, nn.Tanh, nn.Sigmoid])
 @pytest.mark.parametrize("domain", ["interval", "zonotope"])
 @pytest.mark.parametrize("outputs", [1, 3])
