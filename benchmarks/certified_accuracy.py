@@ -26,7 +26,7 @@ from torch import nn
 
 import boundflow as bf
 from fullcert.datasets import load
-from fullcert.layers import Bumps, EdgeEnergy, Scaled
+from fullcert.layers import Bumps, Domes, EdgeEnergy
 from fullcert.mistakes import Mistake
 
 
@@ -86,26 +86,17 @@ BUMPS = Recipe(
     first_bias=False,
     head_scale=0,
 )
+DOMES = replace(BUMPS, features=lambda: Domes((-1.8, -1.3), (2.8, 1.8), spacing=0.3, width=0.55), cuts=4)
 EDGES = Recipe(5, 1, 1.0, batch_size=1000, features=EdgeEnergy, first_scale=0.25, order=3)
-DIRECTIONS = Recipe(
-    300,
-    1,
-    1.0,
-    features=lambda: Scaled((0.5, 0.25), (1.0, 0.7)),
-    first_bias=False,
-    first_scale=5,
-    head_scale=0,
-    frozen=True,
-)
 AGT = Recipe(128, 4, 2.0, activation=nn.ReLU, outputs=2, decay=0.6, weight_seed=1234, order=2)
 HALF_MOONS = [
     *[("linf", 0.01, 200, 0.762), ("linf", 0.2, 10, 0.26), ("linf", 0.01, 3000, 0.0)],
     *[("labels", None, k, published) for k, published in ((1, 0.91), (3, 0.708), (5, 0.3), (7, 0.032), (20, None))],
 ]
 CASES = {
-    "two-moons": Case(  # one step of the head on fixed features: bumps, or steep tanh where they must be wide
+    "two-moons": Case(  # one step of the head on fixed local features
         "two-moons",
-        _linf({1e-4: BUMPS, 1e-3: BUMPS, 1e-2: BUMPS, 1e-1: DIRECTIONS}, FULLCERT),
+        _linf({1e-4: BUMPS, 1e-3: BUMPS, 1e-2: BUMPS, 1e-1: DOMES}, FULLCERT),
     ),
     "two-moons-tanh": Case(
         "two-moons",
@@ -113,8 +104,8 @@ CASES = {
             {
                 1e-4: Recipe(16, 40, 0.5, 0.9, first_scale=6),
                 1e-3: Recipe(16, 40, 0.5, 0.9, first_scale=6),
-                1e-2: Recipe(100, 50, 0.02, 0.9, first_scale=12, frozen=True, order=60),
-                1e-1: Recipe(20, 1, 1.0, first_scale=2, head_scale=0),
+                1e-2: Recipe(100, 50, 0.02, 0.9, first_scale=12, frozen=True, order=60, cuts=4),
+                1e-1: Recipe(20, 1, 1.0, first_scale=2, head_scale=0, cuts=4),
             },
             FULLCERT,
         ),
@@ -126,7 +117,7 @@ CASES = {
                 1e-4: Recipe(20, 64, 0.5, activation=nn.ReLU, head_scale=0.3, order=40),
                 1e-3: Recipe(20, 42, 0.5, activation=nn.ReLU, order=40),
                 1e-2: Recipe(20, 20, 0.5, activation=nn.ReLU, head_scale=0.3, order=40),
-                1e-1: Recipe(20, 2, 1.0, activation=nn.ReLU, head_scale=0.3),
+                1e-1: Recipe(20, 2, 0.5, activation=nn.ReLU, head_scale=0.3, cuts=6),
             },
             FULLCERT,
         ),

@@ -76,7 +76,8 @@ def gamma(n: float, dtype: torch.dtype) -> float:
 def _gamma(n: float, dtype: torch.dtype) -> float:
     amount = (2 * n + 8) * unit(dtype)
     if amount >= 0.5:
-        raise UnsafePrecision(f"a sum of {n:.0f} terms cannot be bounded in {dtype}: use float64")
+        advice = "use float64" if dtype is torch.float32 else "it has too many terms"
+        raise UnsafePrecision(f"a sum of {n:.0f} terms cannot be bounded in {dtype}: {advice}")
     return amount / (1 - amount)
 
 

@@ -219,7 +219,11 @@ class _Run:
         if len(self.x) != len(y):
             raise ValueError(f"{len(self.x)} inputs and {len(y)} targets")
         with torch.no_grad():
-            self.outputs = copy.deepcopy(self.model).eval()(torch.zeros_like(self.x[:1])).shape[1]
+            found = copy.deepcopy(self.model).eval()(torch.zeros_like(self.x[:1]))
+        if not isinstance(found, Tensor) or found.dim() != 2:
+            shape = f"shape {(len(self.x), *found.shape[1:])}" if isinstance(found, Tensor) else f"a {type(found).__name__}"
+            raise ValueError(f"the model must put out (samples, outputs), with one column for one output, not {shape}")
+        self.outputs = found.shape[1]
         if self.loss == REGRESSION:
             y = y.to(self.x.dtype).reshape(len(y), -1)
             if y.shape[1] != self.outputs or not bool(torch.isfinite(y).all()):

@@ -273,6 +273,11 @@ def test_frozen_layers_pretraining_schedules_and_callbacks() -> None:
     assert further.record["steps"] == 1
 
 
+class Pair(torch.nn.Sequential):
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        return super().forward(x), x
+
+
 def test_bad_input() -> None:
     x, y = moons(20, 0)
     threat = bf.threats.Linf(0.1)
@@ -291,6 +296,10 @@ def test_bad_input() -> None:
         "shape \\(20, 2\\)": lambda: bf.certify(network(), (x, torch.stack((1 - y, y), 1)), threat=threat, loss="bce"),
         "2 finite numbers": lambda: bf.certify(network(2), (x, y), threat=threat, loss="mse"),
         "1 finite numbers": lambda: bf.certify(network(), (x, y / 0), threat=threat, loss="mse"),
+        "shape \\(20,\\)": lambda: bf.certify(
+            torch.nn.Sequential(network(), torch.nn.Flatten(0)), (x, y), threat=threat, loss="bce"
+        ),
+        "not a tuple": lambda: bf.certify(Pair(network()), (x, y), threat=threat, loss="bce"),
         "integer images": lambda: bf.certify(network(), (x.long(), y), threat=threat, loss="bce"),
         "valid range": lambda: bf.certify(network(), (x, y), threat=bf.threats.Linf(0.1, clip=(0, 0.1)), loss="bce"),
     }.items():
