@@ -221,7 +221,9 @@ class _Run:
         with torch.no_grad():
             found = copy.deepcopy(self.model).eval()(torch.zeros_like(self.x[:1]))
         if not isinstance(found, Tensor) or found.dim() != 2:
-            shape = f"shape {(len(self.x), *found.shape[1:])}" if isinstance(found, Tensor) else f"a {type(found).__name__}"
+            shape = (
+                f"shape {(len(self.x), *found.shape[1:])}" if isinstance(found, Tensor) else f"a {type(found).__name__}"
+            )
             raise ValueError(f"the model must put out (samples, outputs), with one column for one output, not {shape}")
         self.outputs = found.shape[1]
         if self.loss == REGRESSION:

@@ -222,6 +222,23 @@ def test_a_run_on_a_built_in_dataset(command: Command, moons: Path, tmp_path: Pa
     assert asked(command, moons, plane)["rows"] == unlabelled["rows"]
 
 
+def test_cuts_are_asked_of_the_certificate(
+    command: Command, moons: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import boundflow as bf
+
+    asked_for, predict = [], bf.Certificate.predict
+
+    def recorded(*args: Any, cuts: int = 0, **options: Any) -> bf.Prediction:
+        asked_for.append(cuts)
+        return predict(*args, cuts=cuts, **options)
+
+    monkeypatch.setattr(bf.Certificate, "predict", recorded)
+    rows = write_csv(tmp_path / "rows.csv", {"a": [0.0, 1.0], "b": [0.5, 0.0]})
+    assert asked(command, moons, rows, "--cuts", "4")["samples"] == asked(command, moons, rows)["samples"] == 2
+    assert asked_for == [4, 0]
+
+
 def test_names_of_classes_of_a_built_in_dataset(command: Command, tmp_path: Path) -> None:
     from fullcert.datasets import load
 
@@ -270,6 +287,7 @@ def test_rows_that_do_not_fit(command: Command, run: Path, regression: Path, moo
         (("--tolerance", "age"), "such as age=1"),
         (("--tolerance", "wage=1"), "'wage'"),
         (("--tolerance", "town=1"), "holds categories"),
+        (("--cuts", "17"), "--cuts"),
         (("--out", "answers.txt"), "'.txt'"),
         (("--out", "absent/answers.csv"), "absent"),
         (("--json", "absent/answers.json"), "absent"),
