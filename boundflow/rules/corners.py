@@ -25,6 +25,7 @@ from ..bounded import Bounded, Form, concretised, has_own_rows, intersected, pla
 from .linear import combination
 
 LARGEST = 2**24  # entries of w: a head has few outputs
+WORTH = 0.02  # of the width of the product, that could be gained at most
 
 
 def within_corners(name: str, product: Bounded, a: Any, b: Any, bias: Any, terms: float) -> Bounded:
@@ -33,17 +34,26 @@ def within_corners(name: str, product: Bounded, a: Any, b: Any, bias: Any, terms
         return product
     if plain(b) or a.shape[0] * b.numel() > LARGEST:
         return product
+    if not _worth_it(product, a, b):
+        return product
     ends = []
     for lowest in (True, False):
-        end = _end(name, a, b, terms, lowest)
+        end = _end(name, a, b, terms, lowest, sharp=bias is None)
         if bias is not None:
             end = combination(name, [(end, 1.0), (bias, 1.0)], terms=terms + 3)
         ends.append(end._bounds[0 if lowest else 1])
     return intersected(name, product, torch.stack(ends))
 
 
-def _end(name: str, a: Bounded, b: Bounded, terms: float, lowest: bool) -> Bounded:
-    """A set whose lower (or upper) end is one of the product."""
+def _worth_it(product: Bounded, a: Bounded, b: Bounded) -> bool:
+    """Whether products of two deviations, and a center of b out of its middle, make up much of the product's width."""
+    spread, half = b.deviation, 0.5 * (b._bounds[1] - b._bounds[0])
+    most = a.deviation @ spread + a.form.center.abs() @ (spread - half).clamp_min(0.0)
+    return bool((most > WORTH * 0.5 * (product._bounds[1] - product._bounds[0])).any())
+
+
+def _end(name: str, a: Bounded, b: Bounded, terms: float, lowest: bool, sharp: bool) -> Bounded:
+    """A set whose lower (or upper) end is one of the product; ``sharp`` unless a bias is still to be added."""
     middle, half = rounding.middle(b._bounds)
     least, most = b._bounds if lowest else b._bounds.flip(0)
     up, down = (a._bounds[0] >= 0).unsqueeze(-1), (a._bounds[1] <= 0).unsqueeze(-1)
@@ -62,4 +72,5 @@ def _end(name: str, a: Bounded, b: Bounded, terms: float, lowest: bool) -> Bound
     bounds = rounding.around(*around(*rounding.middle(a._bounds)))
     center, radius = around(a.form.center, a.form.radius)
     generators = torch.einsum("kij,ijp->kip", a.form.generators, weights)
-    return concretised(name, bounds, Form(center, generators, radius, a.form.rows, a.form.axis), symbols_of(a, b))
+    form = Form(center, generators, radius, a.form.rows, a.form.axis)
+    return concretised(name, bounds, form, symbols_of(a, b), sharp=sharp)
