@@ -25,7 +25,7 @@ from . import files, rounding
 from .answers import answers, require_same
 from .architecture import describe, rebuild
 from .bounded import Bounded, Form
-from .cuts import Answer, Boxes, in_parts
+from .cuts import Answer, Boxes, in_parts, middles, one_by_one
 from .errors import BoundFlowError, VoidBounds
 from .lift import lift
 from .rows import Rows
@@ -102,7 +102,7 @@ class Certificate:
         """
         threat = self._threat(epsilon, clip, threat)
         x = self._checked(x, threat)
-        if isinstance(cuts, bool) or int(cuts) != cuts or not 0 <= cuts <= MOST_CUTS:
+        if isinstance(cuts, bool) or cuts not in range(MOST_CUTS + 1):
             raise ValueError(f"cuts must be a whole number from 0 to {MOST_CUTS}, got {cuts!r}")
         for model in (self.model, self.nominal):
             if model is not None:
@@ -129,7 +129,7 @@ class Certificate:
             raise ValueError(f"{len(prediction)} inputs and {len(y)} labels")
         threat = self._threat(epsilon, clip, threat)
         with torch.no_grad():
-            right = classes(self.nominal(threat.observed(self._checked(x, threat)))) == y
+            right = classes(self._plain(self._checked(x, threat), threat)) == y
         certified = prediction.certified & (prediction.label == y)
         return Accuracy(share(right), share(certified), share(prediction.certified))
 
@@ -159,17 +159,23 @@ class Certificate:
             raise ValueError("a test input is NaN or infinite")
         return x
 
+    def _plain(self, x: Tensor, threat: Threat) -> Tensor:
+        """What the plain model answers, given a copy: a network may write into its inputs."""
+        return self.nominal(threat.observed(x).clone())
+
     def _predict(self, x: Tensor, threat: Threat, cuts: int, chunk: int) -> Prediction:
         with torch.no_grad():
-            plain = self.nominal(threat.observed(x))
+            plain = self._plain(x, threat)
             found = self._answer(x, threat, plain)
-            if cuts and self.model is not None:
-                boxes = threat.at_test_time(None, x)
-                if isinstance(boxes, Bounded):
-                    found = self._in_parts(found, boxes._bounds, plain, cuts, chunk)
+            boxes = self._boxes(x, threat) if cuts and self.model is not None else None
+            if boxes is not None:
+                found = self._in_parts(found, boxes, plain, cuts, chunk)
         lower, upper, leads = found
         if self._regression:
-            return Prediction(plain, torch.isfinite(upper - lower).all(1), lower, upper, (upper - lower).amax(1))
+            width = upper - lower
+            certified = torch.isfinite(width).flatten(1).all(1)
+            margin = width.amax(1)
+            return Prediction(plain, certified, lower, upper, margin.masked_fill(torch.isinf(margin), -torch.inf))
         margin, label = leads.max(1)
         certified = margin > 0
         return Prediction(torch.where(certified, label, classes(plain)), certified, lower, upper, margin)
@@ -183,20 +189,38 @@ class Certificate:
         if logits is not None:
             return logits.lower, logits.upper, _leads(logits) if not self._regression else logits.lower - logits.upper
         unknown = plain.new_full((len(x), *plain.shape[1:]), torch.inf)
-        return -unknown, unknown, -unknown.expand(-1, max(2, unknown.shape[1]))
+        return -unknown, unknown, -unknown if self._regression else -unknown.expand(-1, max(2, unknown.shape[1]))
+
+    @staticmethod
+    def _boxes(x: Tensor, threat: Threat) -> Tensor | None:
+        """The boxes that hold all allowed inputs, (2, inputs, *shape); None if nothing moves or they are not finite."""
+        try:
+            boxes = threat.at_test_time(None, x)
+        except VoidBounds:
+            return None
+        return boxes._bounds if isinstance(boxes, Bounded) else None
 
     def _in_parts(self, first: Answer, boxes: Tensor, plain: Tensor, cuts: int, chunk: int) -> Answer:
+        if not one_by_one(self.nominal, boxes):
+            raise BoundFlowError(
+                "this network lets the inputs of a batch meet, so they cannot be cut apart: use cuts=0"
+            )
         label = classes(plain)
 
         def answer(bounds: Tensor) -> Answer:
-            asked = (self._answer(rounding.middle(part)[0], Boxes(part), plain) for part in bounds.split(chunk, 1))
+            asked = (self._answer(middles(part), Boxes(part), plain) for part in bounds.split(chunk, 1))
             lower, upper, leads = (torch.cat(values) for values in zip(*asked, strict=True))
             return lower, upper, leads
 
         def slopes(points: Tensor, inputs: Tensor) -> tuple[Tensor, Tensor]:
+            asked = (slope(*some) for some in zip(points.split(chunk), inputs.split(chunk), strict=True))
+            gradients, agrees = zip(*asked, strict=True)
+            return torch.cat(gradients), torch.cat(agrees)
+
+        def slope(points: Tensor, inputs: Tensor) -> tuple[Tensor, Tensor]:
             with torch.enable_grad():
                 points = points.clone().requires_grad_()
-                outputs = self.nominal(points)
+                outputs = self.nominal(points.clone())  # a network may write into its inputs
                 lead = outputs if self._regression else _plain_leads(outputs, label[inputs])
                 found = torch.autograd.grad(lead.sum(), points, allow_unused=True) if lead.requires_grad else (None,)
             agrees = classes(outputs.detach()) == label[inputs]

@@ -6,22 +6,32 @@ Proof: every allowed input lies in one of the parts, which are closed and share 
 a relaxation shrinks with the square of a part's width, so a few cuts are often enough where inputs have few features.
 
 A part that is decided is not cut again. An input is given up as soon as the plain model answers something else in the
-middle of a part: then no certificate of this answer can exist. A part is cut across the feature that matters most to
-the plain model: its slope, and some of the mean slope so that none is forgotten, times the width of the part.
+middle of a part: then no cuts can certify this answer on the box. (A ball or a category may still have it, as its box
+holds more than what is allowed: what was known before the cuts is kept.) A part is cut across the feature that matters
+most to the plain model: its slope, and some of the mean slope so that none is forgotten, times the width of the part.
+
+Parts of several inputs are asked about side by side, so the network must treat the inputs of a batch one by one.
 """
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from . import rounding
 from .threats import Change, Deviation, Diagonal
 
 Answer = tuple[Tensor, Tensor, Tensor]  # lower and upper ends of the outputs, lower bounds on the lead of each class
+
+
+def middles(bounds: Tensor) -> Tensor:
+    """A point of each box near its middle: halves are added, as the sum of two large ends would overflow."""
+    low, high = bounds
+    return torch.clamp(0.5 * low + 0.5 * high, low, high)
 
 
 class Boxes(Change):
@@ -34,8 +44,8 @@ class Boxes(Change):
         return f"Boxes({self.bounds.shape[1]} inputs)"
 
     def deviation(self, values: Tensor, raw: Tensor, budgeted: bool) -> Deviation:
-        middle, radius = rounding.middle(self.bounds)
-        radius = torch.where(self.bounds[0] < self.bounds[1], radius, 0.0)
+        middle = middles(self.bounds)
+        radius = torch.where(self.bounds[0] < self.bounds[1], rounding.deviation(self.bounds, middle), 0.0)
         return Deviation(middle, Diagonal(radius, (radius > 0).any(0)), self.bounds)
 
 
@@ -91,7 +101,7 @@ def in_parts(
         if not len(undecided):
             break
         cut = parts[undecided]
-        gradient, agrees = slopes(rounding.middle(cut.bounds)[0], cut.owner)
+        gradient, agrees = slopes(middles(cut.bounds), cut.owner)
         hopeless[cut.owner[~agrees]] = True
         going_on = ~hopeless[cut.owner]
         kept = torch.ones(len(parts.owner), dtype=torch.bool, device=boxes.device)
@@ -108,6 +118,27 @@ def in_parts(
     return parts.of_inputs(first)
 
 
+def one_by_one(model: nn.Module, boxes: Tensor) -> bool:
+    """Whether a plain model answers an input the same whatever else is in its batch, and whatever its parameters are.
+
+    Parts would otherwise meet other neighbours than their inputs do, and bounds for one batch say nothing of another.
+    """
+    points = torch.cat((*boxes[:, :4], torch.zeros_like(boxes[0, :1])))
+    with torch.no_grad(), torch.random.fork_rng(devices=[points.device] if points.is_cuda else []):
+        for seed in range(3):
+            torch.manual_seed(seed)
+            tried = copy.deepcopy(model)
+            for parameter in tried.parameters():
+                parameter.add_(torch.randn_like(parameter))
+            together = tried(points.clone())
+            alone = torch.cat([tried(point.clone()) for point in points.split(1)])
+            close = 1e4 * rounding.unit(alone.dtype)
+            near = close * float(alone.nan_to_num(0.0, 0.0, 0.0).abs().amax())  # sums of any size cancel
+            if together.shape != alone.shape or not torch.allclose(together, alone, close, near, equal_nan=True):
+                return False
+    return True
+
+
 def _halved(bounds: Tensor, gradient: Tensor) -> Tensor:
     """Boxes cut in halves across the feature that matters most: the lower halves, then the upper ones."""
     low, high = bounds.flatten(2).clone()
@@ -115,7 +146,7 @@ def _halved(bounds: Tensor, gradient: Tensor) -> Tensor:
     score = (slope + slope.mean(1, keepdim=True)) * width
     score = torch.where(score.amax(1, keepdim=True) > 0, score, width)
     chosen = score.argmax(1, keepdim=True)
-    at = rounding.middle(torch.stack((low, high)))[0].gather(1, chosen)
+    at = middles(torch.stack((low, high))).gather(1, chosen)
     lower = torch.stack((low, high.scatter(1, chosen, at)))
     upper = torch.stack((low.scatter(1, chosen, at), high))
     return torch.cat((lower, upper), 1).view(2, -1, *bounds.shape[2:])

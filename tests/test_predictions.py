@@ -12,7 +12,7 @@ from torch import Tensor, nn
 import boundflow as bf
 from boundflow import rounding
 from boundflow.bounded import Bounded
-from boundflow.cuts import Boxes, _halved
+from boundflow.cuts import Boxes, _halved, middles
 from boundflow.threats import Linf
 
 
@@ -208,7 +208,95 @@ def test_cuts_where_nothing_can_be_cut() -> None:
     assert not bool(void.predict(x, epsilon=0.1, cuts=3).certified.any())
 
 
-@pytest.mark.parametrize("cuts", [-1, 17, 1.5, True])
+class Inverse(nn.Module):
+    """1 / x, of which nothing is known on a box around 0."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.scale = nn.Parameter(torch.ones(1, 1, dtype=torch.float64))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return 1 / (x @ self.scale)
+
+
+class Centred(nn.Module):
+    """An input minus the mean of its batch: inputs meet."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.scale = nn.Parameter(torch.ones(1, 1, dtype=torch.float64))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return (x - x.mean(0, keepdim=True)) @ self.scale
+
+
+class Halving(nn.Module):
+    """x / 2, written over x."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.scale = nn.Parameter(torch.ones(1, 1, dtype=torch.float64))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x.mul_(0.5) @ self.scale
+
+
+def of_one_model(model: nn.Module, task: str = "classification") -> bf.Certificate:
+    """A certificate of one plain model of one feature."""
+    lifted = bf.lift(copy.deepcopy(model), bf.Symbols()).eval()
+    return bf.Certificate(lifted, model.eval(), {"input_shape": [1], "task": task})
+
+
+@pytest.mark.parametrize("chunk", [1, 256])
+@pytest.mark.parametrize("cuts", [0, 1, 4])
+def test_parts_of_which_nothing_is_known_beside_others(chunk: int, cuts: int) -> None:
+    """1 / x on [-0.5, 1.5] and on [2, 4]: parts with 0 have no bounds, the others do, and both fit together."""
+    x = torch.tensor([[0.5], [3.0]], dtype=torch.float64)
+    answer = of_one_model(Inverse(), "regression").predict(x, epsilon=1.0, cuts=cuts, chunk=chunk)
+    assert answer.certified.tolist() == [False, chunk == 1]
+    assert answer.margin[0].item() == -torch.inf and answer.lower[0].item() == -torch.inf
+    assert answer.lower[1].item() <= 0.25 and answer.upper[1].item() >= 0.5
+    labels = of_one_model(Inverse()).predict(x, epsilon=1.0, cuts=cuts, chunk=chunk)
+    assert not bool(labels.certified[0]) and (chunk > 1 or bool(labels.certified[1]))
+
+
+def test_boxes_as_large_as_floats_go() -> None:
+    """The sum of two ends overflows, their middle does not; and a box that overflows itself certifies nothing."""
+    largest, step = torch.finfo(torch.float32).max, 2.0**-149
+    ends = [[0.6 * largest, 0.9 * largest], [-largest, largest], [3 * step, 3 * step], [step, 2 * step], [-1.0, 2.0]]
+    bounds = torch.tensor(ends).T.unsqueeze(2).contiguous()
+    middle = middles(bounds)
+    assert bool(torch.isfinite(middle).all()) and bool(((bounds[0] <= middle) & (middle <= bounds[1])).all())
+    certificate = of_one_model(nn.Linear(1, 2))
+    for epsilon in (1e38, 3e38):
+        answer = certificate.predict(torch.tensor([[2.3e38], [0.0]]), epsilon=epsilon, cuts=2)
+        assert not bool(answer.certified.any()) and len(answer) == 2
+
+
+def test_inputs_that_meet_are_not_cut() -> None:
+    """Parts have other neighbours than their inputs: the middle of three moves by 4/3, not by the 1 that parts show."""
+    certificate, x = of_one_model(Centred()), torch.tensor([[1.0], [0.0], [-1.0]], dtype=torch.float64)
+    moved = x + torch.tensor([[-1.0], [1.0], [-1.0]], dtype=torch.float64)
+    answer = certificate.predict(x, epsilon=1.0)
+    with torch.no_grad():
+        assert bool((certificate.nominal(moved) <= answer.upper).all())
+    for inputs in (x, x[:1]):
+        with pytest.raises(bf.BoundFlowError, match="lets the inputs of a batch meet"):
+            certificate.predict(inputs, epsilon=1.0, cuts=1)
+
+
+@pytest.mark.parametrize("cuts", [0, 2])
+def test_a_network_that_writes_into_its_inputs(cuts: int) -> None:
+    x = torch.tensor([[2.0], [0.1]], dtype=torch.float64)
+    answer = of_one_model(Halving()).predict(x, epsilon=0.5, cuts=cuts)
+    assert x.flatten().tolist() == [2.0, 0.1]
+    assert answer.certified.tolist() == [True, False] and 0.7 < answer.margin[0].item() <= 0.75
+    assert answer.lower[0].item() <= 0.75 and answer.upper[0].item() >= 1.25
+    of_one_model(Halving()).accuracy(x, [1, 1], epsilon=0.5, cuts=cuts)
+    assert x.flatten().tolist() == [2.0, 0.1]
+
+
+@pytest.mark.parametrize("cuts", [-1, 17, 1.5, True, None, "3", float("nan"), float("inf")])
 def test_cuts_that_make_no_sense(cuts: float) -> None:
     with pytest.raises(ValueError, match="cuts must be a whole number from 0 to 16"):
         distance(0.0).predict(torch.zeros(1, 2), cuts=cuts)
