@@ -182,12 +182,15 @@ class Certificate:
 
     def _answer(self, x: Tensor, threat: Threat, plain: Tensor) -> Answer:
         """Outputs and leads of every model in the set; unknown, but shaped as ``plain``, where the bounds are void."""
-        try:
-            logits = self._logits(x, threat) if self.model is not None else None
-        except VoidBounds:
-            logits = None
-        if logits is not None:
-            return logits.lower, logits.upper, _leads(logits) if not self._regression else logits.lower - logits.upper
+        if self.model is not None:
+            symbols = self._space(threat)
+            try:
+                with symbols.aside():  # the symbols of these inputs are of no use to anyone else
+                    logits = self._logits(x, threat, symbols)
+                    leads = _leads(logits) if not self._regression else logits.lower - logits.upper
+                    return logits.lower, logits.upper, leads
+            except VoidBounds:
+                pass
         unknown = plain.new_full((len(x), *plain.shape[1:]), torch.inf)
         return -unknown, unknown, -unknown if self._regression else -unknown.expand(-1, max(2, unknown.shape[1]))
 
@@ -231,14 +234,17 @@ class Certificate:
 
         return in_parts(first, boxes, cuts, answer, slopes, decided)
 
-    def _logits(self, x: Tensor, threat: Threat) -> Bounded:
+    def _space(self, threat: Threat) -> Symbols:
+        """The space of the parameters, if they have rows."""
+        assert self.model is not None
+        spaces = (p.symbols for p in self.model.parameters() if isinstance(p, Bounded) and p.affine)
+        return next(spaces, None) or Symbols(threat)
+
+    def _logits(self, x: Tensor, threat: Threat, symbols: Symbols) -> Bounded:
         """The outputs of every model in the set on every allowed input; rows track what inputs share, if they fit."""
         assert self.model is not None
-        if x.numel() * x[0].numel() * x.element_size() > INPUT_ROWS:
-            return self.model(threat.at_test_time(None, x))
-        spaces = [p.symbols for p in self.model.parameters() if isinstance(p, Bounded) and p.affine]
-        symbols = spaces[0] if spaces else Symbols(threat)
-        return self.model(threat.at_test_time(symbols, x))
+        few = x.numel() * x[0].numel() * x.element_size() <= INPUT_ROWS
+        return self.model(threat.at_test_time(symbols if few else None, x))
 
     # --- files ----------------------------------------------------------------------------------------------------
 

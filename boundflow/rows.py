@@ -18,6 +18,7 @@ apart; whatever mixes positions writes them out first.
 from __future__ import annotations
 
 from typing import Any, NamedTuple
+from weakref import WeakKeyDictionary
 
 import numpy as np
 import torch
@@ -65,18 +66,21 @@ class Batch:
 
 
 class Rows:
-    """The symbols of the generator rows of a tensor, in order. Compared by identity, matched by number."""
+    """The symbols of the generator rows of a tensor, in order. Compared by identity, matched by number.
 
-    __slots__ = ("_columns", "_meets", "_positions", "_unions", "_views", "batch", "numbers")
+    What was worked out about other rows is forgotten with them: test inputs come and go, parameters stay.
+    """
+
+    __slots__ = ("__weakref__", "_columns", "_meets", "_positions", "_unions", "_views", "batch", "numbers")
 
     def __init__(self, numbers: np.ndarray, batch: Batch | None = None):
         self.numbers = numbers
         self.batch = batch  # whose own rows are among these
-        self._views: dict[Expansion, View] = {}
+        self._views: WeakKeyDictionary[Expansion, View] = WeakKeyDictionary()
         self._columns: dict[Any, Any] = {}
-        self._meets: dict[Batch, bool] = {}
-        self._unions: dict[Rows, Rows] = {}
-        self._positions: dict[Rows, slice | Tensor] = {}
+        self._meets: WeakKeyDictionary[Batch, bool] = WeakKeyDictionary()
+        self._unions: WeakKeyDictionary[Rows, Rows] = WeakKeyDictionary()
+        self._positions: WeakKeyDictionary[Rows, slice | Tensor] = WeakKeyDictionary()
 
     def __len__(self) -> int:
         return len(self.numbers)

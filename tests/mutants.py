@@ -32,6 +32,7 @@ TESTS = [
 FIRST = {  # where a bug in a file most likely shows: those tests go first
     "rules/corners.py": ["predictions"],
     "cuts.py": ["predictions"],
+    "certificate.py": ["predictions"],
     "bounded.py": ["traps", "tensor", "budgets"],
     "symbols.py": ["tightness", "traps", "training"],
     "rows.py": ["tightness", "traps", "budgets", "training"],
@@ -159,6 +160,8 @@ MUTANTS = [
     ("cuts.py", 'leads = reduced(self.leads, first[2], "amin", torch.inf)', 'leads = reduced(self.leads, first[2], "amax", -torch.inf)', "the best part speaks for the whole"),
     ("cuts.py", 'lower = reduced(self.lower, first[0], "amin", torch.inf)', 'lower = reduced(self.lower, first[0], "amax", -torch.inf)', "the highest of the lower ends"),
     ("cuts.py", "kept[undecided[going_on]] = False", "kept[undecided] = False", "parts of hopeless inputs dropped"),
+    ("cuts.py", "torch.allclose(together, alone, close, near, equal_nan=True)", "True", "inputs that meet are cut apart"),
+    ("certificate.py", "self.nominal(threat.observed(x).clone())", "self.nominal(threat.observed(x))", "inputs written over before they are lifted"),
 ]
 # fmt: on
 

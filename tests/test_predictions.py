@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import copy
+import gc
 import itertools
+from pathlib import Path
 
 import pytest
 import torch
@@ -13,6 +15,7 @@ import boundflow as bf
 from boundflow import rounding
 from boundflow.bounded import Bounded
 from boundflow.cuts import Boxes, _halved, middles
+from boundflow.rows import Batch, Rows
 from boundflow.threats import Linf
 
 
@@ -300,3 +303,28 @@ def test_a_network_that_writes_into_its_inputs(cuts: int) -> None:
 def test_cuts_that_make_no_sense(cuts: float) -> None:
     with pytest.raises(ValueError, match="cuts must be a whole number from 0 to 16"):
         distance(0.0).predict(torch.zeros(1, 2), cuts=cuts)
+
+
+@pytest.mark.parametrize("loaded", [False, True])
+def test_answers_leave_nothing_behind(loaded: bool, tmp_path: Path) -> None:
+    """Inputs in parts have thousands of symbols, and nobody asks for them again: a certificate does not grow."""
+    x = torch.randn(20, 2, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    model = nn.Sequential(nn.Linear(2, 4), nn.Tanh(), nn.Linear(4, 1)).double()
+    options = {"loss": "mse", "optimizer_options": {"lr": 0.1}, "epochs": 2}
+    certificate = bf.certify(model, (x, x[:, :1]), threat=Linf(0.01), **options)
+    if loaded:
+        certificate.save(tmp_path / "certificate")
+        certificate = bf.load(tmp_path / "certificate")
+    assert certificate.model is not None
+    first = next(certificate.model.parameters())
+    assert isinstance(first, Bounded) and first.symbols is not None
+    symbols, rows = first.symbols, first.form.rows
+    before = symbols._count, symbols._own, len(symbols.table)
+    answers = [certificate.predict(x, epsilon=0.5, cuts=3, chunk=4) for _ in range(2)]
+    gc.collect()
+    assert (symbols._count, symbols._own, len(symbols.table)) == before
+    kept = (*rows._unions.values(), *rows._meets, *rows._positions)
+    assert not any(other.batch is not None and other.batch.guests for other in kept if isinstance(other, Rows))
+    assert not any(other.guests for other in kept if isinstance(other, Batch))
+    for name in ("label", "certified", "lower", "upper", "margin"):
+        assert torch.equal(*(getattr(answer, name) for answer in answers))
