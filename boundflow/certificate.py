@@ -104,6 +104,8 @@ class Certificate:
         x = self._checked(x, threat)
         if isinstance(cuts, bool) or cuts not in range(MOST_CUTS + 1):
             raise ValueError(f"cuts must be a whole number from 0 to {MOST_CUTS}, got {cuts!r}")
+        if chunk < 1:
+            raise ValueError(f"chunk is how many inputs are answered for at a time, at least 1, and not {chunk}")
         for model in (self.model, self.nominal):
             if model is not None:
                 model.eval()  # whoever put it in training mode meanwhile: masks are for training

@@ -82,6 +82,9 @@ class Rows:
         self._unions: WeakKeyDictionary[Rows, Rows] = WeakKeyDictionary()
         self._positions: WeakKeyDictionary[Rows, slice | Tensor] = WeakKeyDictionary()
 
+    def __reduce__(self) -> tuple[type[Rows], tuple[np.ndarray, Batch | None]]:
+        return Rows, (self.numbers, self.batch)
+
     def __len__(self) -> int:
         return len(self.numbers)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import gc
 import itertools
+import pickle
 from pathlib import Path
 
 import pytest
@@ -297,6 +298,22 @@ def test_a_network_that_writes_into_its_inputs(cuts: int) -> None:
     assert answer.lower[0].item() <= 0.75 and answer.upper[0].item() >= 1.25
     of_one_model(Halving()).accuracy(x, [1, 1], epsilon=0.5, cuts=cuts)
     assert x.flatten().tolist() == [2.0, 0.1]
+
+
+@pytest.mark.parametrize("threat", [Linf(0.01), bf.threats.AtMost(2, bf.threats.Labels())], ids=["all", "budget"])
+def test_copies_of_a_certificate_answer_alike(threat: bf.threats.Threat) -> None:
+    torch.manual_seed(0)
+    x = torch.randn(12, 2, dtype=torch.float64)
+    model = nn.Sequential(nn.Linear(2, 3), nn.Tanh(), nn.Linear(3, 1)).double()
+    certificate = bf.certify(model, (x, (x[:, 0] > 0).long()), threat=threat, loss="bce", epochs=2)
+    answer = certificate.predict(x, epsilon=0.05, cuts=2)
+    for again in (copy.deepcopy(certificate), pickle.loads(pickle.dumps(certificate))):
+        assert torch.equal(again.predict(x, epsilon=0.05, cuts=2).lower, answer.lower)
+
+
+def test_no_chunk_at_all() -> None:
+    with pytest.raises(ValueError, match="at least 1"):
+        distance(0.0).predict(torch.zeros(1, 2), chunk=0)
 
 
 @pytest.mark.parametrize("cuts", [-1, 17, 1.5, True, None, "3", float("nan"), float("inf")])
