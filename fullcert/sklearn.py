@@ -204,14 +204,14 @@ class _Certified(BaseEstimator):
         with torch.no_grad():
             return self.certificate_.nominal(self.threat_.observed(x)).numpy()
 
-    def _answers(self, X: Any, epsilon: Any, threat: Threat | None) -> bf.Prediction:
+    def _answers(self, X: Any, epsilon: Any, threat: Threat | None, cuts: int) -> bf.Prediction:
         """What every model puts out; without a threat every feature is moved by ``epsilon`` or ``test_epsilon``."""
         check_is_fitted(self)
         x = validate_data(self, X, reset=False, **self._checks(self.threat_, threat))
         if epsilon is None:
             epsilon = 0.0 if threat is not None else self.test_epsilon
         _check_radius("epsilon", epsilon, x.shape[1])
-        return self.certificate_.predict(torch.tensor(x), epsilon, threat=threat)
+        return self.certificate_.predict(torch.tensor(x), epsilon, threat=threat, cuts=cuts)
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -256,20 +256,24 @@ class CertifiedClassifier(ClassifierMixin, _Certified):
         decisions = self.decision_function(X)
         return self.classes_[(decisions > 0).astype(int) if decisions.ndim == 1 else decisions.argmax(1)]
 
-    def predict_certified(self, X: Any, epsilon: Any = None, threat: Threat | None = None) -> CertifiedLabels:
+    def predict_certified(
+        self, X: Any, epsilon: Any = None, threat: Threat | None = None, cuts: int = 0
+    ) -> CertifiedLabels:
         """Labels, and whether any allowed training data together with any allowed input could change them.
 
         ``epsilon``: every feature of an input moved by at most this; None: by ``test_epsilon``. ``threat``: any threat
-        to inputs instead.
+        to inputs instead. ``cuts``: the box of an input that stays undecided is cut in halves up to so many times over.
         """
-        answer = self._answers(X, epsilon, threat)
+        answer = self._answers(X, epsilon, threat, cuts)
         lower, upper = (_conventional(bound.numpy()) for bound in (answer.lower, answer.upper))
         label = self.classes_[answer.label.numpy()]
         return CertifiedLabels(label, answer.certified.numpy(), lower, upper, answer.margin.numpy())
 
-    def certified_score(self, X: Any, y: Any, epsilon: Any = None, threat: Threat | None = None) -> float:
+    def certified_score(
+        self, X: Any, y: Any, epsilon: Any = None, threat: Threat | None = None, cuts: int = 0
+    ) -> float:
         """The share of labels that are right and certified: the accuracy of every allowed model is at least this."""
-        answer, y = self.predict_certified(X, epsilon, threat), column_or_1d(y)
+        answer, y = self.predict_certified(X, epsilon, threat, cuts), column_or_1d(y)
         check_consistent_length(answer.label, y)
         return float(np.mean(answer.certified & (answer.label == y)))
 
@@ -300,22 +304,26 @@ class CertifiedRegressor(RegressorMixin, _Certified):
         """The values of the plain model."""
         return self._outputs(X)[:, 0]
 
-    def predict_certified(self, X: Any, epsilon: Any = None, threat: Threat | None = None) -> CertifiedValues:
+    def predict_certified(
+        self, X: Any, epsilon: Any = None, threat: Threat | None = None, cuts: int = 0
+    ) -> CertifiedValues:
         """Values, and bounds on them over any allowed training data together with any allowed input.
 
         ``epsilon``: every feature of an input moved by at most this; None: by ``test_epsilon``. ``threat``: any threat
-        to inputs instead.
+        to inputs instead. ``cuts``: the box of an input is cut in halves so many times over, for narrower bounds.
         """
-        answer = self._answers(X, epsilon, threat)
+        answer = self._answers(X, epsilon, threat, cuts)
         value, lower, upper = (part[:, 0].numpy() for part in (answer.label, answer.lower, answer.upper))
         return CertifiedValues(value, lower, upper, upper - lower)
 
-    def certified_score(self, X: Any, y: Any, epsilon: Any = None, threat: Threat | None = None) -> float:
+    def certified_score(
+        self, X: Any, y: Any, epsilon: Any = None, threat: Threat | None = None, cuts: int = 0
+    ) -> float:
         """R^2 with every prediction at the bound that is farther from its target; minus infinity without bounds.
 
         The R^2 of every allowed model, on any allowed inputs, is at least this.
         """
-        answer, y = self.predict_certified(X, epsilon, threat), column_or_1d(y, dtype=np.float64)
+        answer, y = self.predict_certified(X, epsilon, threat, cuts), column_or_1d(y, dtype=np.float64)
         check_consistent_length(answer.value, y)
         farther = np.where(np.abs(answer.lower - y) > np.abs(answer.upper - y), answer.lower, answer.upper)
         return float(r2_score(y, farther)) if np.isfinite(farther).all() else -np.inf

@@ -83,9 +83,13 @@ def test_poisoned_features_stay_inside(data, recipe) -> None:
     answer = certified.predict_certified(x)
     assert answer.certified.mean() > 0.5
     assert (answer.label == certified.predict(x)).all()
+    cut = certified.predict_certified(x, cuts=2)
+    assert (cut.lower >= answer.lower).all() and (cut.upper <= answer.upper).all()
+    assert certified.certified_score(x, y, cuts=2) >= certified.certified_score(x, y)
     for _ in range(6):
         retrained = clone(certified).set_params(epsilon=0.0, domain="interval").fit(moved(x, epsilon, random), y)
-        check_inside(answer, retrained, moved(x, reach, random))
+        for each in (answer, cut):
+            check_inside(each, retrained, moved(x, reach, random))
 
 
 @pytest.mark.parametrize("loss", ["log", "squared"])
