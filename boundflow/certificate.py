@@ -25,9 +25,10 @@ from . import files, rounding
 from .answers import answers, require_same
 from .architecture import describe, rebuild
 from .bounded import Bounded, Form
-from .cuts import Answer, Boxes, in_parts, middles, one_by_one
+from .cuts import Answer, Boxes, in_parts, middles
 from .errors import BoundFlowError, VoidBounds
 from .lift import lift
+from .mixing import answered_one_by_one
 from .rows import Rows
 from .support import Kind, Part
 from .symbols import Symbols
@@ -109,6 +110,11 @@ class Certificate:
         for model in (self.model, self.nominal):
             if model is not None:
                 model.eval()  # whoever put it in training mode meanwhile: masks are for training
+        if (cuts or len(x) > chunk) and not answered_one_by_one(self.nominal, threat.observed(x)):
+            raise BoundFlowError(
+                "this network lets the inputs of a batch meet, so they can only be answered for all at once: "
+                f"use cuts=0 and chunk={len(x)}"
+            )
         parts = [self._predict(part, threat, int(cuts), chunk) for part in x.split(chunk)]
         return Prediction(*(torch.cat([getattr(part, name) for part in parts]) for name in Prediction.__annotations__))
 
@@ -206,10 +212,6 @@ class Certificate:
         return boxes._bounds if isinstance(boxes, Bounded) else None
 
     def _in_parts(self, first: Answer, boxes: Tensor, plain: Tensor, cuts: int, chunk: int) -> Answer:
-        if not one_by_one(self.nominal, boxes):
-            raise BoundFlowError(
-                "this network lets the inputs of a batch meet, so they cannot be cut apart: use cuts=0"
-            )
         label = classes(plain)
 
         def answer(bounds: Tensor) -> Answer:

@@ -11,7 +11,7 @@ things do not simply add up:
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor, nn
@@ -19,6 +19,7 @@ from torch import Tensor, nn
 from . import rounding
 from .bounded import Bounded, concretised
 from .clean import Excess, by_sample
+from .mixing import outputs, treated_apart
 from .rules.linear import combination
 from .symbols import Symbols
 from .threats import Threat
@@ -42,7 +43,7 @@ def chunk_size(model: nn.Module, x: Tensor, symbols: Symbols | None, batch: Tens
         return len(batch)
     elements = _activations(model, x[batch[:1]])
     size = int(memory / max(1, COPIES * elements * _trained(model) * x.element_size()))
-    if size >= len(batch) or not _apart(model, x[batch[:64]], max(2, size)):
+    if size >= len(batch) or not treated_apart(model, x[batch[:64]], max(2, size)):
         return len(batch)
     return max(2, size)
 
@@ -56,67 +57,7 @@ def _activations(model: nn.Module, x: Tensor) -> int:
     watched = copy.deepcopy(model).eval()
     layers = [module for module in watched.modules() if not list(module.children())]
     with torch.no_grad():
-        return max(1, sum(output.numel() for output in _outputs(watched, layers, torch.nan_to_num(x))))
-
-
-def _apart(model: nn.Module, x: Tensor, size: int) -> bool:
-    """Whether a model treats samples one by one: not with batch statistics, and not with masks drawn for a batch.
-
-    It must draw no random numbers, and every layer must put out the same for a batch and for pieces of it, in another
-    order: samples that meet their neighbours would still do so in the same order. And it must do so whatever the
-    parameters are: a head of zeros would hide what happens before it.
-    """
-    x, size = torch.nan_to_num(x), min(size, len(x) // 2)
-    if size < 1:
-        return False
-    devices = [x.device] if x.is_cuda else []
-    with torch.no_grad(), torch.random.fork_rng(devices=devices):
-        for seed in range(3):
-            torch.manual_seed(seed)
-            tried = copy.deepcopy(model)
-            for parameter in tried.parameters():
-                parameter.add_(torch.randn_like(parameter))
-            order = torch.randperm(len(x)).to(x.device)
-            state = [torch.get_rng_state(), *(torch.cuda.get_rng_state(device) for device in devices)]
-            whole = _outputs(tried, tried.modules(), x)
-            after = [torch.get_rng_state(), *(torch.cuda.get_rng_state(device) for device in devices)]
-            if not all(torch.equal(first, second) for first, second in zip(state, after, strict=True)):
-                return False
-            pieces = [_outputs(tried, tried.modules(), piece) for piece in x[order].split(size)]
-            if not _same(whole, pieces, order):
-                return False
-    return True
-
-
-def _outputs(model: nn.Module, layers: Iterable[nn.Module], x: Tensor) -> list[Tensor]:
-    """What some layers of a model put out, in the order of their calls."""
-    seen: list[Tensor] = []
-
-    def see(module: nn.Module, args: object, output: object) -> None:
-        if isinstance(output, Tensor):
-            seen.append(output)
-
-    hooks = [module.register_forward_hook(see) for module in layers]
-    try:
-        model(x)
-    finally:
-        for hook in hooks:
-            hook.remove()
-    return seen
-
-
-def _same(whole: list[Tensor], pieces: list[list[Tensor]], order: Tensor) -> bool:
-    if any(len(piece) != len(whole) for piece in pieces):
-        return False
-    for output, *parts in zip(whole, *pieces, strict=True):
-        if any(part.dim() != output.dim() or part.shape[1:] != output.shape[1:] for part in parts):
-            return False
-        if not output.dim() or len(output) != len(order):
-            return False
-        joined, close = torch.cat(parts), 1e4 * rounding.unit(output.dtype)
-        if joined.shape != output.shape or not torch.allclose(joined, output[order], rtol=close, atol=close):
-            return False
-    return True
+        return max(1, sum(output.numel() for output in outputs(watched, layers, torch.nan_to_num(x))))
 
 
 def accumulated(model: nn.Module, pieces: Sequence[Tensor], backward: Callable[[Tensor], Tensor]) -> Tensor:

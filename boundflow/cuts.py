@@ -15,12 +15,11 @@ Parts of several inputs are asked about side by side, so the network must treat 
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from . import rounding
 from .threats import Change, Deviation, Diagonal
@@ -116,27 +115,6 @@ def in_parts(
             upper = torch.minimum(upper, cut.upper.repeat(2, 1))
             parts = parts + Parts(halves, twice, lower, upper, torch.maximum(leads, cut.leads.repeat(2, 1)))
     return parts.of_inputs(first)
-
-
-def one_by_one(model: nn.Module, boxes: Tensor) -> bool:
-    """Whether a plain model answers an input the same whatever else is in its batch, and whatever its parameters are.
-
-    Parts would otherwise meet other neighbours than their inputs do, and bounds for one batch say nothing of another.
-    """
-    points = torch.cat((*boxes[:, :4], torch.zeros_like(boxes[0, :1])))
-    with torch.no_grad(), torch.random.fork_rng(devices=[points.device] if points.is_cuda else []):
-        for seed in range(3):
-            torch.manual_seed(seed)
-            tried = copy.deepcopy(model)
-            for parameter in tried.parameters():
-                parameter.add_(torch.randn_like(parameter))
-            together = tried(points.clone())
-            alone = torch.cat([tried(point.clone()) for point in points.split(1)])
-            close = 1e4 * rounding.unit(alone.dtype)
-            near = close * float(alone.nan_to_num(0.0, 0.0, 0.0).abs().amax())  # sums of any size cancel
-            if together.shape != alone.shape or not torch.allclose(together, alone, close, near, equal_nan=True):
-                return False
-    return True
 
 
 def _halved(bounds: Tensor, gradient: Tensor) -> Tensor:

@@ -49,7 +49,9 @@ def answers(run: Path, data: Path, epsilon: float | None, tolerance: Sequence[st
     x = torch.as_tensor(inputs)
     try:
         found = certificate.predict(x, threat=threat, cuts=cuts, chunk=CHUNK)
-    except ValueError as error:
+    except bf.CrossedBounds:  # a bug of ours
+        raise
+    except (ValueError, bf.BoundFlowError) as error:
         raise Mistake(f"{data} cannot be certified: {error}") from None
     words = {
         "training": threats.training_words(options, certificate.record["samples"], named is not None),

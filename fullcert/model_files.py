@@ -20,6 +20,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from boundflow.mixing import answered_one_by_one
 from fullcert.mistakes import Mistake
 
 EXAMPLE = "net.py:make_model"
@@ -128,7 +129,14 @@ def _checked(spec: str, model: nn.Module, shape: tuple[int, ...], outputs: int) 
             f"the model of {spec} answers two inputs of shape {shape} with an output of {given}: "
             f"it must be a tensor of shape (2, {outputs})"
         )
-    return model.double()
+    model = model.double()
+    with _told(spec, asked):
+        apart = answered_one_by_one(copy.deepcopy(model).eval(), torch.ones(2, *shape, dtype=torch.float64))
+    if not apart:
+        raise Mistake(
+            f"the model of {spec} lets the inputs of a batch meet: it must answer each input as it would on its own"
+        )
+    return model
 
 
 def _answer(model: nn.Module, shape: tuple[int, ...], dtype: torch.dtype) -> Any:

@@ -32,6 +32,7 @@ TESTS = [
 FIRST = {  # where a bug in a file most likely shows: those tests go first
     "rules/corners.py": ["predictions"],
     "cuts.py": ["predictions"],
+    "mixing.py": ["predictions", "budgets"],
     "certificate.py": ["predictions"],
     "bounded.py": ["traps", "tensor", "budgets"],
     "symbols.py": ["tightness", "traps", "training"],
@@ -137,7 +138,7 @@ MUTANTS = [
     ("bounded.py", "form.radius.maximum(clean.radius)", "form.radius", "a form that does not hold the clean sample"),
     ("clean.py", "self.rows[numbers] *= ~where", "self.rows *= ~where", "all own rows cleared"),
     ("clean.py", "beyond = torch.cat([part.beyond for part in parts], 1)", "beyond = torch.cat([part.beyond for part in parts[:1] * len(parts)], 1)", "excess of later pieces lost"),
-    ("chunks.py", "parameter.add_(torch.randn_like(parameter))", "pass", "a head of zeros hides what mixes samples"),
+    ("mixing.py", "parameter.add_(torch.randn_like(parameter))", "pass", "a head of zeros hides what mixes samples"),
     ("clipping.py", "radius = rounding.up(largest + bounds.abs().amax(0) + 2 * form.radius)", "radius = rounding.up(form.radius)", "replaced gradients not in the form"),
     ("clipping.py", "return torch.nan_to_num(gradient, nan=0.0, posinf=0.0, neginf=0.0)", "return gradient", "gradients that overflow"),
     ("rules/unary.py", "lines.append((slope, mu, torch.maximum(*errors), errors[1]))", "lines.append((slope, mu, errors[1], errors[1]))", "the line of clean samples taken for touched ones"),
@@ -160,7 +161,7 @@ MUTANTS = [
     ("cuts.py", 'leads = reduced(self.leads, first[2], "amin", torch.inf)', 'leads = reduced(self.leads, first[2], "amax", -torch.inf)', "the best part speaks for the whole"),
     ("cuts.py", 'lower = reduced(self.lower, first[0], "amin", torch.inf)', 'lower = reduced(self.lower, first[0], "amax", -torch.inf)', "the highest of the lower ends"),
     ("cuts.py", "kept[undecided[going_on]] = False", "kept[undecided] = False", "parts of hopeless inputs dropped"),
-    ("cuts.py", "torch.allclose(together, alone, close, near, equal_nan=True)", "True", "inputs that meet are cut apart"),
+    ("mixing.py", "torch.allclose(together, alone, close, near, equal_nan=True)", "True", "inputs that meet are cut apart"),
     ("certificate.py", "self.nominal(threat.observed(x).clone())", "self.nominal(threat.observed(x))", "inputs written over before they are lifted"),
 ]
 # fmt: on

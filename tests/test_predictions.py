@@ -284,9 +284,11 @@ def test_inputs_that_meet_are_not_cut() -> None:
     answer = certificate.predict(x, epsilon=1.0)
     with torch.no_grad():
         assert bool((certificate.nominal(moved) <= answer.upper).all())
-    for inputs in (x, x[:1]):
+    for inputs in (x, x[:1], 0 * x):
         with pytest.raises(bf.BoundFlowError, match="lets the inputs of a batch meet"):
             certificate.predict(inputs, epsilon=1.0, cuts=1)
+    with pytest.raises(bf.BoundFlowError, match="use cuts=0 and chunk=3"):
+        certificate.predict(x, epsilon=1.0, chunk=2)
 
 
 @pytest.mark.parametrize("cuts", [0, 2])

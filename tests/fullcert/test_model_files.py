@@ -131,6 +131,13 @@ def test_a_spec_without_file_or_function(spec: str) -> None:
         load_factory(spec)
 
 
+def test_inputs_that_meet(tmp_path: Path) -> None:
+    """The command answers for every row on its own."""
+    code = "class Centred(nn.Linear):\n    def forward(self, x):\n        return super().forward(x - x.mean(0))\n"
+    with pytest.raises(Mistake, match="lets the inputs of a batch meet: it must answer each input"):
+        build_model(f"{written(tmp_path, code + 'def make(): return Centred(4, 2)')}:make", (4,), 2)
+
+
 def test_a_missing_file_and_a_folder(tmp_path: Path) -> None:
     with pytest.raises(Mistake, match="cannot read the model file .*absent.py: No such file"):
         load_factory(f"{tmp_path / 'absent.py'}:make")
