@@ -41,7 +41,7 @@ class Recipe:
     batch_size: int | None = None  # None: all samples at once
     activation: type[nn.Module] = nn.Tanh
     features: Callable[[], nn.Module] | None = None  # fixed beforehand, nothing in them is trained
-    first_bias: bool = True
+    head_bias: bool = True
     first_scale: float = 1.0  # the first layer's initial values are multiplied by this
     head_scale: float = 1.0  # the last layer's
     frozen: bool = False  # the first layer keeps its initial values
@@ -83,7 +83,7 @@ BUMPS = Recipe(
     1,
     1.0,
     features=lambda: Bumps((-1.5, -1.0), (2.5, 1.5), spacing=0.15, width=0.08),
-    first_bias=False,
+    head_bias=False,
     head_scale=0,
 )
 DOMES = replace(BUMPS, features=lambda: Domes((-1.8, -1.3), (2.8, 1.8), spacing=0.3, width=0.55), cuts=4)
@@ -151,10 +151,10 @@ def network(recipe: Recipe, shape: torch.Size, seed: int) -> nn.Sequential:
     width = front(torch.zeros(1, *shape, dtype=torch.float64)).shape[1]
     layers: list[nn.Module] = [front]
     if recipe.hidden:
-        first = nn.Linear(width, recipe.hidden, bias=recipe.first_bias)
+        first = nn.Linear(width, recipe.hidden)
         _scale(first, recipe.first_scale)
         layers += [first.requires_grad_(not recipe.frozen), recipe.activation()]
-    head = nn.Linear(recipe.hidden or width, recipe.outputs, bias=bool(recipe.hidden) or recipe.first_bias)
+    head = nn.Linear(recipe.hidden or width, recipe.outputs, bias=recipe.head_bias)
     _scale(head, recipe.head_scale)
     return nn.Sequential(*layers, head).double()
 

@@ -17,7 +17,7 @@ operators, and ``RULES`` says what each does to sets. An operator that is not in
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cached_property, wraps
 from typing import Any
@@ -564,11 +564,10 @@ def value(x: Any) -> Any:
 
 def own_axis(*operands: Any) -> tuple[list[Any], int | None]:
     """Operands of an elementwise operator and their common sample axis; own rows that do not fit are written out."""
-    marked = [x for x in operands if isinstance(x, Bounded) and x.affine and x.form.rows.batch is not None]
+    marked = [x for x in operands if has_own_rows(x)]
     if not marked:
         return list(operands), None
-    form = marked[0].form
-    shape = torch.broadcast_shapes(*(x.shape for x in operands if isinstance(x, Tensor)))
+    form, shape = marked[0].form, _together(operands)
     assert form.axis is not None and form.rows.batch is not None
     fits = all(x.form.rows.batch is form.rows.batch and x.form.axis == form.axis for x in marked)
     written = (x.form.rows for x in operands if isinstance(x, Bounded) and x.affine)
@@ -576,6 +575,11 @@ def own_axis(*operands: Any) -> tuple[list[Any], int | None]:
     if fits and apart and shape[form.axis] == len(form.rows.batch):
         return list(operands), form.axis
     return [x.dense() if isinstance(x, Bounded) else x for x in operands], None
+
+
+def _together(operands: Iterable[Any]) -> torch.Size:
+    """The shape of an elementwise operator on these operands."""
+    return torch.broadcast_shapes(*(x.shape for x in operands if isinstance(x, Tensor)))
 
 
 def sample_axis(x: Any) -> int | None:
@@ -587,7 +591,7 @@ def sample_axis(x: Any) -> int | None:
     return x._clean.axis if x._clean is not None else None
 
 
-def samples_of(shape: Any, *operands: Any) -> tuple[Samples, int] | None:
+def samples_of(*operands: Any) -> tuple[Samples, int] | None:
     """The samples along an axis on which all operands of an elementwise operator agree, and the axis."""
     known = [x._clean for x in operands if isinstance(x, Bounded) and x._clean is not None]
     if not known:
@@ -597,6 +601,7 @@ def samples_of(shape: Any, *operands: Any) -> tuple[Samples, int] | None:
         return None
     if any(only_touched(x) for x in operands):
         return None
+    shape = _together(operands)
     return (samples, axis) if len(shape) >= -axis and shape[axis] == samples.count else None
 
 

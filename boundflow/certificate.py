@@ -127,11 +127,12 @@ class Certificate:
         *,
         threat: Threat | None = None,
         cuts: int = 0,
+        chunk: int = 256,
     ) -> Accuracy:
         """Nominal and certified accuracy on labelled inputs; see `predict`."""
         if self._regression:
             raise BoundFlowError("accuracy is for classes: use predict(...).lower and .upper for regression")
-        prediction = self.predict(x, epsilon, clip, threat=threat, cuts=cuts)
+        prediction = self.predict(x, epsilon, clip, threat=threat, cuts=cuts, chunk=chunk)
         y = torch.as_tensor(y).to(prediction.label.device).reshape(-1)
         if len(y) != len(prediction):
             raise ValueError(f"{len(prediction)} inputs and {len(y)} labels")
@@ -233,10 +234,7 @@ class Certificate:
             agrees = classes(outputs.detach()) == label[inputs]
             return torch.zeros_like(points) if found[0] is None else found[0], agrees | self._regression
 
-        def decided(leads: Tensor) -> Tensor:
-            return (leads > 0).any(1)
-
-        return in_parts(first, boxes, cuts, answer, slopes, decided)
+        return in_parts(first, boxes, cuts, answer, slopes)
 
     def _space(self, threat: Threat) -> Symbols:
         """The space of the parameters, if they have rows."""

@@ -84,19 +84,18 @@ def in_parts(
     cuts: int,
     answer: Callable[[Tensor], Answer],
     slopes: Callable[[Tensor, Tensor], tuple[Tensor, Tensor]],
-    decided: Callable[[Tensor], Tensor],
 ) -> Answer:
     """Better answers for inputs in boxes, each cut at most ``cuts`` times over: into ``2 ** cuts`` parts at most.
 
     ``answer(boxes)`` asks the set of models; ``slopes(points, inputs)`` gives the gradient of the plain model at points
-    and whether it answers as it does for the whole input; ``decided(leads)`` says where there is nothing to gain.
+    and whether it answers as it does for the whole input. A part is decided if a class leads on all of it.
     """
     inputs = torch.arange(boxes.shape[1], device=boxes.device)
     parts = Parts(boxes, inputs, *first)
     hopeless = torch.zeros(len(inputs), dtype=torch.bool, device=boxes.device)
     for _ in range(cuts):
         wide = (parts.bounds[0] < parts.bounds[1]).flatten(1).any(1)
-        undecided = (~decided(parts.leads) & wide & ~hopeless[parts.owner]).nonzero()[:, 0]
+        undecided = (~(parts.leads > 0).any(1) & wide & ~hopeless[parts.owner]).nonzero()[:, 0]
         if not len(undecided):
             break
         cut = parts[undecided]

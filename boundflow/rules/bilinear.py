@@ -28,6 +28,7 @@ from ..bounded import (
     as_set,
     aten,
     concretised,
+    has_own_rows,
     only_touched,
     plain,
     point,
@@ -301,7 +302,7 @@ def _own_terms(a: Any, b: Any) -> OwnRows | None:
     """Own rows of the terms of a product over samples: ``a^f_mi b_ip + a_mi b^f_ip``."""
     values, made = None, None
     for x, y, flipped in ((a, b, False), (b, a, True)):
-        if isinstance(x, Bounded) and x.affine and x.form.rows.batch is not None:
+        if has_own_rows(x):
             own = x.form.generators[x.form.rows.split()[2].to(x.device)]
             center = y.form.center if isinstance(y, Bounded) else y
             part = _outer(center, own) if flipped else _outer(own, center)

@@ -15,6 +15,7 @@ there it gained nothing.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -36,13 +37,10 @@ def within_corners(name: str, product: Bounded, a: Any, b: Any, bias: Any, terms
         return product
     if not _worth_it(product, a, b):
         return product
-    ends = []
-    for lowest in (True, False):
-        end = _end(name, a, b, terms, lowest, sharp=bias is None)
-        if bias is not None:
-            end = combination(name, [(end, 1.0), (bias, 1.0)], terms=terms + 3)
-        ends.append(end._bounds[0 if lowest else 1])
-    return intersected(name, product, torch.stack(ends))
+    ends = _ends(name, a, b, terms, sharp=bias is None)
+    if bias is not None:
+        ends = (combination(name, [(end, 1.0), (bias, 1.0)], terms=terms + 3) for end in ends)
+    return intersected(name, product, torch.stack([end._bounds[side] for side, end in enumerate(ends)]))
 
 
 def _worth_it(product: Bounded, a: Bounded, b: Bounded) -> bool:
@@ -52,12 +50,10 @@ def _worth_it(product: Bounded, a: Bounded, b: Bounded) -> bool:
     return bool((most > WORTH * 0.5 * (product._bounds[1] - product._bounds[0])).any())
 
 
-def _end(name: str, a: Bounded, b: Bounded, terms: float, lowest: bool, sharp: bool) -> Bounded:
-    """A set whose lower (or upper) end is one of the product; ``sharp`` unless a bias is still to be added."""
+def _ends(name: str, a: Bounded, b: Bounded, terms: float, sharp: bool) -> Iterator[Bounded]:
+    """Two sets: the lower end of one is one of the product, the upper end of the other. ``sharp`` if no bias comes."""
     middle, half = rounding.middle(b._bounds)
-    least, most = b._bounds if lowest else b._bounds.flip(0)
     up, down = (a._bounds[0] >= 0).unsqueeze(-1), (a._bounds[1] <= 0).unsqueeze(-1)
-    weights = torch.where(up, least, torch.where(down, most, middle))  # (samples, columns, outputs)
     unsigned = torch.where((up | down).squeeze(-1), 0.0, a._bounds.abs().amax(0))
     # the plain product rounds with any b, and so do center and rows here
     charge = 2 * rounding.gamma(terms + 2, a.dtype)
@@ -65,12 +61,14 @@ def _end(name: str, a: Bounded, b: Bounded, terms: float, lowest: bool, sharp: b
     doubt = (unsigned @ half) * (1 + charge) + charge * (modulus @ b._bounds.abs().amax(0))
     doubt = rounding.up(doubt) + rounding.tiny(2 * terms + 2, a.dtype)
 
-    def around(center: Tensor, radius: Tensor) -> tuple[Tensor, Tensor]:
+    def around(center: Tensor, radius: Tensor, weights: Tensor) -> tuple[Tensor, Tensor]:
         spread = torch.einsum("ij,ijp->ip", radius, weights.abs()) * (1 + charge)
         return torch.einsum("ij,ijp->ip", center, weights), rounding.up(spread + doubt)
 
-    bounds = rounding.around(*around(*rounding.middle(a._bounds)))
-    center, radius = around(a.form.center, a.form.radius)
-    generators = torch.einsum("kij,ijp->kip", a.form.generators, weights)
-    form = Form(center, generators, radius, a.form.rows, a.form.axis)
-    return concretised(name, bounds, form, symbols_of(a, b), sharp=sharp)
+    for least, most in (b._bounds, b._bounds.flip(0)):
+        weights = torch.where(up, least, torch.where(down, most, middle))  # (samples, columns, outputs)
+        bounds = rounding.around(*around(*rounding.middle(a._bounds), weights))
+        center, radius = around(a.form.center, a.form.radius, weights)
+        generators = torch.einsum("kij,ijp->kip", a.form.generators, weights)
+        form = Form(center, generators, radius, a.form.rows, a.form.axis)
+        yield concretised(name, bounds, form, symbols_of(a, b), sharp=sharp)

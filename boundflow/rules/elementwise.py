@@ -87,9 +87,7 @@ def product(a: Any, b: Any, sharp: bool = True) -> Bounded:
 
 def _clean(a: Any, b: Any, f: Product, form: Form | None) -> Clean | None:
     """The same product or quotient of what the operands are where their own sample was left alone."""
-    if all(not isinstance(x, Bounded) or x._clean is None for x in (a, b)):
-        return None
-    found = samples_of(torch.broadcast_shapes(*(x.shape for x in (a, b) if isinstance(x, Tensor))), a, b)
+    found = samples_of(a, b)
     written_out = form is not None and form.rows.batch is None and any(has_own_rows(x) for x in (a, b))
     if found is None or written_out:  # then a sample's own rows are not told from those of everything else
         return None

@@ -231,7 +231,7 @@ def combination(
     form, clean = None, None
     if any(x.affine for x in sets):
         form = _combined_form(summands, charged or summands, terms, sets, bounds.shape[1:], axis)
-    found = samples_of(bounds.shape[1:], *operands)
+    found = samples_of(*operands)
     if found is not None:
         clean = _combined_clean(summands, charged or summands, terms, bounds.shape[1:], form, found)
     never_negative = nonnegative(*operands) and all(a >= 0 for _, a in summands)
