@@ -17,9 +17,10 @@ operators, and ``RULES`` says what each does to sets. An operator that is not in
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from functools import cached_property, wraps
+from functools import wraps
+from itertools import zip_longest
 from typing import Any
 
 import numpy as np
@@ -27,8 +28,9 @@ import torch
 from torch import Tensor
 from torch._ops import OpOverload
 
-from . import rounding
-from .clean import Clean, Excess, Samples, keeps_by_sample
+from . import layout, rounding
+from .clean import Clean, Excess, Samples
+from .context import Arithmetic, thread, using
 from .errors import (
     BoundFlowError,
     CrossedBounds,
@@ -39,67 +41,12 @@ from .errors import (
     UnsupportedOperator,
     VoidBounds,
 )
-from .rows import NO_ROWS, Factors, Rows
+from .factors import Factors
+from .forms import Form, ball_form
+from .rows import Rows
 from .symbols import Symbols
 
 aten = torch.ops.aten
-
-
-@dataclass(eq=False)
-class Form:
-    """The affine form ``center + generators . xi + radius zeta`` of a tensor."""
-
-    center: Tensor
-    generators: Tensor
-    radius: Tensor
-    rows: Rows
-    axis: int | None = None  # of the samples whose own rows are among the generators, counted from the right
-
-    def __post_init__(self) -> None:
-        assert (self.axis is None) == (self.rows.batch is None), "own rows and their sample axis belong together"
-
-    @cached_property
-    def dense(self) -> Form:
-        """The same form with every own row written out, one row per symbol."""
-        batch = self.rows.batch
-        if batch is None:
-            return self
-        assert self.axis is not None
-        rest, where, own = self.rows.split()
-        device = self.center.device
-        values = self.generators[own.to(device)].movedim(self.axis, 1)
-        apart = values.new_zeros(*values.shape[:2], len(batch), *values.shape[2:])
-        every = torch.arange(len(batch), device=device)
-        apart[:, every, every] = values
-        apart = batch.written_out(apart).movedim(1, self.axis)
-        rows = rest.union(batch.distinct)
-        generators = rows.place(self.generators[where.to(device)], rest) + rows.place(apart, batch.distinct)
-        radius = self.radius
-        if rest.meets(batch):  # the same symbol twice: adding its rows rounds
-            radius = rounding.up(radius + rounding.gamma(1, radius.dtype) * generators.abs().sum(0))
-        return Form(self.center, generators, radius, rows)
-
-    def off(self, excess: Excess) -> Form:
-        """A sum over samples with the errors of its touched ones: around their middle, if no piece is still to come."""
-        if keeps_by_sample():
-            return Form(self.center, self.generators, excess.total_radius(), self.rows)
-        middle, radius = excess.errors()
-        center = self.center + middle
-        radius = rounding.up(radius + rounding.gamma(1, center.dtype) * (self.center.abs() + middle.abs()))
-        return Form(center, self.generators, radius, self.rows)
-
-    @cached_property
-    def reach(self) -> Tensor:
-        """sigma: the largest modulus of the deviation before any intersection; what roundings are charged on."""
-        if not len(self.rows):
-            return self.radius
-        total = torch.linalg.vector_norm(self.generators, ord=1, dim=0)
-        return rounding.up(total * (1 + rounding.gamma(len(self.rows), total.dtype)) + self.radius)
-
-    @cached_property
-    def modulus(self) -> Tensor:
-        """``|c| + sigma``."""
-        return rounding.up(self.center.abs() + self.reach)
 
 
 class Bounded(torch.Tensor):
@@ -126,9 +73,15 @@ class Bounded(torch.Tensor):
         requires_grad: bool = False,
         nonnegative: bool = False,
         clean: Clean | None = None,
+        strides: tuple[int, ...] | None = None,
     ) -> Bounded:
         self = torch.Tensor._make_wrapper_subclass(  # type: ignore[attr-defined]
-            cls, bounds.shape[1:], dtype=bounds.dtype, device=bounds.device, requires_grad=requires_grad
+            cls,
+            bounds.shape[1:],
+            strides=strides,
+            dtype=bounds.dtype,
+            device=bounds.device,
+            requires_grad=requires_grad,
         )
         self._bounds = bounds
         self._form = form
@@ -221,6 +174,13 @@ class Bounded(torch.Tensor):
             form = ball_form(form.center, rounding.deviation(self._clean.bounds, form.center))
         return Bounded(self._clean.bounds, form, self._symbols, nonnegative=self._nonnegative)
 
+    def laid_out(self, strides: tuple[int, ...]) -> Bounded:
+        """The same set in another order of memory (`layout.py`)."""
+        kind = self._exact, self.requires_grad, self._nonnegative
+        made = Bounded(self._bounds, self._form, self._symbols, *kind, self._clean, strides)
+        made.__dict__.update({name: value for name, value in self.__dict__.items() if name not in made.__dict__})
+        return made
+
     def contains(self, value: Tensor) -> Tensor:
         """Whether each element of a plain tensor lies within its bounds."""
         return (self.lower <= value) & (value <= self.upper)
@@ -268,7 +228,7 @@ class Bounded(torch.Tensor):
             raise BoundFlowError("only leaf tensors can be copied with deepcopy: use .detach().clone()")
         self._checked()
         kind = (self._exact, self.requires_grad, self._nonnegative)
-        copied = Bounded(self._bounds, self._form, self._symbols, *kind)
+        copied = Bounded(self._bounds, self._form, self._symbols, *kind, strides=self.stride())
         memo[id(self)] = copied
         if self.grad is not None:
             copied.grad = self.grad.__deepcopy__(memo)
@@ -325,20 +285,46 @@ class Bounded(torch.Tensor):
                     "inference mode does not count versions, so a change under another name would go unnoticed: "
                     "use torch.no_grad()"
                 )
-            for operand in args:
-                if isinstance(operand, Bounded):
-                    operand._checked()
-                elif isinstance(operand, list | tuple):
-                    for part in operand:
-                        if isinstance(part, Bounded):
-                            part._checked()
-            if rule.writes is not None:
-                return rule.write(args, kwargs or {})
-            result = rule.apply(*args, **(kwargs or {}))
+            kwargs = kwargs or {}
+            before, thread.arithmetic = thread.arithmetic, arithmetic_of(args)
+            try:
+                if rule.writes is not None:
+                    return rule.write(args, kwargs)
+                result = rule.apply(*args, **kwargs)
+            finally:
+                thread.arithmetic = before
+            strides = layout.strides(func, args, kwargs)
+            if strides is not None:
+                result = _laid_out(result, strides)
             if rule.view:
                 for view in result if isinstance(result, list | tuple) else (result,):
                     view._recorded = args[0]._version
             return result
+
+
+def arithmetic_of(operands: Iterable[Any]) -> Arithmetic:
+    """That of the run the operands belong to, or of this thread; stale operands are refused on the way."""
+    found = None
+    for operand in operands:
+        if isinstance(operand, Bounded):
+            symbols = operand._checked()._symbols
+            if symbols is not None and found is None:
+                found = symbols.arithmetic
+        elif isinstance(operand, list | tuple):
+            for part in operand:
+                if isinstance(part, Bounded):
+                    symbols = part._checked()._symbols
+                    if symbols is not None and found is None:
+                        found = symbols.arithmetic
+    return found or thread.arithmetic
+
+
+def _laid_out(result: Any, strides: Sequence[layout.Strides]) -> Any:
+    """Results with the strides of plain ones; those without any are contiguous."""
+    if not isinstance(result, list | tuple):
+        wanted = strides[0] if strides else None
+        return result.laid_out(wanted) if wanted is not None and isinstance(result, Bounded) else result
+    return type(result)(_laid_out(x, [wanted]) for x, wanted in zip_longest(result, strides))
 
 
 def _rebuild(bounds: Tensor, parts: Any, symbols: Any, kind: tuple[bool, bool, bool], parameter: bool) -> Bounded:
@@ -428,34 +414,35 @@ def replaces(*functions: Any) -> Callable[[Callable], Callable]:
     return register
 
 
-def internal(function: Callable) -> Callable:
-    """Run below `__torch_function__`, as rules do: attributes are then read without a detour through Python."""
+def internal(forward: Callable) -> Callable:
+    """The forward pass of an autograd function made of rules: below `__torch_function__`, as rules are."""
 
-    @wraps(function)
-    def run(*args: Any) -> Any:
-        with torch._C.DisableTorchFunctionSubclass():
-            return function(*args)
+    @wraps(forward)
+    def run(ctx: Any, *args: Any) -> Any:
+        ctx.arithmetic = arithmetic_of(args)
+        with torch._C.DisableTorchFunctionSubclass(), using(ctx.arithmetic):
+            return forward(ctx, *args)
 
     return run
 
 
 def first_order(backward: Callable) -> Callable:
-    """Refuse ``create_graph=True``: a backward pass made of rules is not itself recorded, so terms would be lost."""
+    """Its backward pass, in the arithmetic of the forward pass, whichever thread PyTorch runs it in.
+
+    Refuses ``create_graph=True``: a backward pass made of rules is not itself recorded, so terms would be lost.
+    """
 
     @wraps(backward)
-    def run(*args: Any) -> Any:
+    def run(ctx: Any, *args: Any) -> Any:
         if torch.is_grad_enabled():
             raise UnsupportedOperator("second derivatives of this operator have no rule: drop create_graph=True")
-        return internal(backward)(*args)
+        with torch._C.DisableTorchFunctionSubclass(), using(ctx.arithmetic):
+            return backward(ctx, *args)
 
     return run
 
 
 # --- making sets ----------------------------------------------------------------------------------------------------
-
-
-def ball_form(center: Tensor, radius: Tensor) -> Form:
-    return Form(center, center.new_empty(0, *center.shape), radius, NO_ROWS)
 
 
 def checked(operator: str, bounds: Tensor, symbols: Symbols | None) -> None:

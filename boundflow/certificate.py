@@ -30,16 +30,16 @@ from .errors import BoundFlowError, VoidBounds
 from .lift import lift
 from .mixing import answered_one_by_one
 from .rows import Rows
-from .support import Kind, Part
 from .symbols import Symbols
+from .terms import Kind, Part
 from .threats import Linf, Threat
+from .tuning import INPUT_ROWS
 from .version import __version__
 
 FORMAT = 3
 KEY = "boundflow"  # of the record, in a file
 REGRESSION = "mse"  # the loss of regression
 MOST_CUTS = 16  # an input in up to 65536 parts
-INPUT_ROWS = 2**28  # bytes that rows of test inputs may take: a row a feature for small inputs, none for images
 SYMBOLS = ("symbols.number", "symbols.owner", "symbols.part")  # of every row in a file
 
 
@@ -194,10 +194,9 @@ class Certificate:
         if self.model is not None:
             symbols = self._space(threat)
             try:
-                with symbols.aside():  # the symbols of these inputs are of no use to anyone else
-                    logits = self._logits(x, threat, symbols)
-                    leads = _leads(logits) if not self._regression else logits.lower - logits.upper
-                    return logits.lower, logits.upper, leads
+                logits = self._logits(x, threat, symbols)
+                leads = _leads(logits) if not self._regression else logits.lower - logits.upper
+                return logits.lower, logits.upper, leads
             except VoidBounds:
                 pass
         unknown = plain.new_full((len(x), *plain.shape[1:]), torch.inf)
@@ -237,10 +236,10 @@ class Certificate:
         return in_parts(first, boxes, cuts, answer, slopes)
 
     def _space(self, threat: Threat) -> Symbols:
-        """The space of the parameters, if they have rows."""
+        """A space for one answer, beside that of the parameters, if they have rows: its symbols are dropped with it."""
         assert self.model is not None
-        spaces = (p.symbols for p in self.model.parameters() if isinstance(p, Bounded) and p.affine)
-        return next(spaces, None) or Symbols(threat)
+        found = next((p.symbols for p in self.model.parameters() if isinstance(p, Bounded) and p.affine), None)
+        return found.child(threat) if found is not None else Symbols(threat)
 
     def _logits(self, x: Tensor, threat: Threat, symbols: Symbols) -> Bounded:
         """The outputs of every model in the set on every allowed input; rows track what inputs share, if they fit."""

@@ -104,8 +104,7 @@ class Checkpoint:
         symbols = space_of(self.certified.model)
         restore("nominal", self.nominal, state["nominal"], tensors, symbols, made.steps)
         if made.void_at_step is None:
-            device = next(self.certified.model.parameters()).device
-            Space.restore(symbols, tensors, state["own"], state["optimizer_steps"], device)
+            Space.restore(symbols, self.certified.optimizer, tensors, state["own"], state["optimizer_steps"])
             restore("certified", self.certified, state["certified"], tensors, symbols, made.steps)
         return made
 

@@ -11,20 +11,22 @@ things do not simply add up:
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
 
 import torch
 from torch import Tensor, nn
 
 from . import rounding
 from .bounded import Bounded, concretised
-from .clean import Excess, by_sample
+from .clean import Excess
+from .context import using
 from .mixing import outputs, treated_apart
 from .rules.linear import combination
 from .symbols import Symbols
 from .threats import Threat
-
-COPIES = 6  # sets of one activation that are alive at a time, in rules and for the backward pass
+from .tuning import COPIES_OF_AN_ACTIVATION
 
 
 def rows_fit(
@@ -42,7 +44,7 @@ def chunk_size(model: nn.Module, x: Tensor, symbols: Symbols | None, batch: Tens
     if symbols is None:
         return len(batch)
     elements = _activations(model, x[batch[:1]])
-    size = int(memory / max(1, COPIES * elements * _trained(model) * x.element_size()))
+    size = int(memory / max(1, COPIES_OF_AN_ACTIVATION * elements * _trained(model) * x.element_size()))
     if size >= len(batch) or not treated_apart(model, x[batch[:64]], max(2, size)):
         return len(batch)
     return max(2, size)
@@ -60,13 +62,26 @@ def _activations(model: nn.Module, x: Tensor) -> int:
         return max(1, sum(output.numel() for output in outputs(watched, layers, torch.nan_to_num(x))))
 
 
-def accumulated(model: nn.Module, pieces: Sequence[Tensor], backward: Callable[[Tensor], Tensor]) -> Tensor:
+@contextmanager
+def in_pieces(space: Symbols, pieces: int, length: int) -> Iterator[None]:
+    """What is summed over samples inside is a piece of a batch that has so many, and is ``length`` times as long."""
+    before, space.arithmetic = space.arithmetic, replace(space.arithmetic, pieces=pieces, length=length)
+    try:
+        with using(space.arithmetic):
+            yield
+    finally:
+        space.arithmetic = before
+
+
+def accumulated(
+    space: Symbols, model: nn.Module, pieces: Sequence[Tensor], backward: Callable[[Tensor], Tensor]
+) -> Tensor:
     """Run the backward pass of every piece and leave the gradients of the whole batch; gives the loss of all."""
     parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
     totals: list[Bounded | None] = [None] * len(parameters)
     value: Tensor | None = None
     longest = -(-sum(map(len, pieces)) // min(map(len, pieces)))  # as if every piece were as long as the batch
-    with rounding.longer(longest), by_sample(len(pieces)), torch.no_grad():
+    with in_pieces(space, len(pieces), longest), torch.no_grad():
         for piece in pieces:
             with torch.enable_grad():
                 part = backward(piece)
@@ -87,7 +102,7 @@ def _settled(total: Bounded) -> Bounded:
     if excess is None or excess.radius is None or not total.affine:
         total._excess = None
         return total
-    return concretised("chunks", total._bounds, total.form.off(excess), total.symbols)
+    return concretised("chunks", total._bounds, excess.around(total.form), total.symbols)
 
 
 def _sum(total: Bounded | None, gradient: Tensor | None) -> Bounded | None:
@@ -103,7 +118,7 @@ def _sum(total: Bounded | None, gradient: Tensor | None) -> Bounded | None:
     excess = Excess.joined((first, second), charge)
     form = None
     if both.affine and excess.radius is not None:
-        form = both.form.off(excess)
+        form = excess.around(both.form)
     elif both.affine:
         form = both.form
     both = concretised("chunks", excess.bounds(), form, both.symbols)

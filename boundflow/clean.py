@@ -29,8 +29,7 @@ A batch may come in pieces (`chunks.py`). Then the differences are kept by sampl
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -39,15 +38,21 @@ import torch
 from torch import Tensor
 
 from . import rounding
-from .support import Kind, largest, term
+from .context import keeps_by_sample, thread
+from .forms import Form
+from .rows import Batch
+from .terms import Kind, Part, largest, term
+from .tuning import WORTH_AN_INTERVAL
 
 
 class Samples:
     """Whose positions a sample axis holds, and how many of all samples can be touched."""
 
-    def __init__(self, numbers: np.ndarray, budget: int, still: frozenset[int] = frozenset()):
+    def __init__(self, numbers: np.ndarray, budget: int, zero_when_clean: frozenset[int] = frozenset()):
         distinct, places = np.unique(numbers, return_inverse=True)
-        self.still = still  # the parts of the threat whose symbols are 0 where a sample was left alone
+        self.zero_when_clean = (
+            zero_when_clean  # the parts of the threat whose symbols are 0 where a sample was left alone
+        )
         self.numbers, self.budget, self.count, self.distinct = numbers, budget, len(numbers), len(distinct)
         self.places = torch.from_numpy(places)
 
@@ -65,12 +70,12 @@ class Samples:
             excess = excess * (1 + rounding.gamma(self.count, excess.dtype))
         return largest(excess, budget, dim)
 
-    def better(self, first: tuple[Tensor, Tensor], second: tuple[Tensor, Tensor], axis: int) -> Tensor:
+    def cheaper_line(self, first: tuple[Tensor, Tensor], second: tuple[Tensor, Tensor], axis: int) -> Tensor:
         """Where the first of two pairs of errors (touched, clean) adds up to less over the samples, by unit.
 
         A piece of a batch holds its share of the budget: this is a guess, and any answer is sound.
         """
-        share = max(1, round(self.budget / max(1, _pieces)))
+        share = max(1, round(self.budget / max(1, thread.arithmetic.pieces)))
         costs = []
         for touched, clean in (first, second):
             costs.append((clean.sum(axis) + self._largest(touched - clean, share, axis)).unsqueeze(axis))
@@ -128,6 +133,15 @@ class Excess:
         middle, radius = self.errors()
         return rounding.up(radius + middle.abs())
 
+    def around(self, form: Form) -> Form:
+        """A sum over samples with the errors of its touched ones: around their middle, if no piece is still to come."""
+        if keeps_by_sample():
+            return Form(form.center, form.generators, self.total_radius(), form.rows)
+        middle, radius = self.errors()
+        center = form.center + middle
+        radius = rounding.up(radius + rounding.gamma(1, center.dtype) * (form.center.abs() + middle.abs()))
+        return Form(center, form.generators, radius, form.rows)
+
     def mapped(self, f: Callable[[Tensor, int], Tensor]) -> Excess:
         """The same of elements picked and placed by ``f``."""
         count = self.samples.count
@@ -171,18 +185,27 @@ class OwnRows:
     """The own rows of the terms of a sum over samples, (rows, samples, *shape)."""
 
     rows: Tensor
-    still: Sequence[tuple[Kind, list[int]]]  # those whose symbols are 0 where the sample was left alone, by kind
+    zero_when_clean: Sequence[
+        tuple[Kind, list[int]]
+    ]  # those whose symbols are 0 where the sample was left alone, by kind
+
+    @classmethod
+    def of(cls, batch: Batch, rows: Tensor, table: Sequence[Part], samples: Samples | None) -> OwnRows:
+        """Own rows of a batch, and which of them are 0 where a sample was left alone."""
+        parts = dict.fromkeys(batch.parts.tolist())
+        zero = [part for part in parts if samples is not None and part in samples.zero_when_clean]
+        return cls(rows, [(table[part].kind, np.flatnonzero(batch.parts == part).tolist()) for part in zero])
 
     def half_width(self) -> Tensor:
-        """Half of how far the still ones reach, down and up together."""
+        """Half of how far those reach, down and up together."""
         total = torch.zeros_like(self.rows[0])
-        for kind, numbers in self.still:
+        for kind, numbers in self.zero_when_clean:
             down, up = term(kind, self.rows[numbers].movedim(0, -1))
             total = total + 0.5 * (down + up)
         return total
 
     def clear(self, where: Tensor) -> None:
-        for _, numbers in self.still:
+        for _, numbers in self.zero_when_clean:
             self.rows[numbers] *= ~where
 
 
@@ -198,27 +221,6 @@ def without_own(
         return torch.stack((more, more))
     charge = 2 * rounding.gamma(2 * terms + 4, more.dtype) * moduli + rounding.tiny(terms, more.dtype)
     moved = rounding.up(torch.stack((clean[1] - touched[0], touched[1] - clean[0])).clamp_min(0.0) + charge)
-    shorter = 0.5 * (moved[0] + moved[1]) < WORTH * (more + own.half_width())
+    shorter = 0.5 * (moved[0] + moved[1]) < WORTH_AN_INTERVAL * (more + own.half_width())
     own.clear(shorter)
     return torch.where(shorter, moved, more)
-
-
-WORTH = 0.65  # rows cancel in later steps and intervals do not: an interval must be so much shorter to be taken
-
-_pieces = 0  # of the batch that is being summed; 0 where it comes whole
-
-
-def keeps_by_sample() -> bool:
-    """Whether sums over samples keep what touched ones add, for the pieces that are still to come."""
-    return _pieces > 0
-
-
-@contextmanager
-def by_sample(pieces: int) -> Iterator[None]:
-    """Sums over samples inside keep their excess by sample, for a batch of so many pieces."""
-    global _pieces
-    before, _pieces = _pieces, pieces
-    try:
-        yield
-    finally:
-        _pieces = before

@@ -72,6 +72,7 @@ def lift(module: torch.nn.Module, symbols: Symbols | None = None) -> torch.nn.Mo
     With ``symbols`` training runs on zonotopes, otherwise on intervals. Returns the module.
     """
     rounding.require_gradual_underflow()
+    _count_steps()
     symbols = symbols if symbols is not None else Symbols()
     for name, parameter in list(module.named_parameters()):
         if isinstance(parameter, Bounded):
@@ -105,17 +106,22 @@ def centers(module: torch.nn.Module) -> torch.nn.Module:
 
 
 def _count_step(optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
-    """Every optimizer step on bounded parameters advances the clock that errors report."""
-    rounding.require_gradual_underflow()
-    spaces = {
-        id(parameter._symbols): parameter._symbols
-        for group in optimizer.param_groups
-        for parameter in group["params"]
-        if isinstance(parameter, Bounded)
-    }
+    """Every optimizer step on bounded parameters advances the clock that errors report; others are none of ours."""
+    parameters = (parameter for group in optimizer.param_groups for parameter in group["params"])
+    spaces = {id(p._symbols): p._symbols for p in parameters if isinstance(p, Bounded)}
+    if spaces:
+        rounding.require_gradual_underflow()
     for symbols in spaces.values():
         if symbols is not None:
-            symbols.steps += 1
+            symbols.count_step(optimizer)
 
 
-register_optimizer_step_post_hook(_count_step)
+_counting = False
+
+
+def _count_steps() -> None:
+    """From the first lift on: importing this library changes nothing for anyone."""
+    global _counting
+    if not _counting:
+        _counting = True
+        register_optimizer_step_post_hook(_count_step)

@@ -15,48 +15,33 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import lru_cache
 
 import torch
 from torch import Tensor
 
+from .context import thread, using
 from .errors import MixedTensors, UnsafePrecision
 
 UNIT = {torch.float32: 2.0**-24, torch.float64: 2.0**-53}
 TINY = {dtype: torch.finfo(dtype).tiny for dtype in UNIT}
 LARGEST = {dtype: torch.finfo(dtype).max for dtype in UNIT}
 
-_outward = True
-
 
 def mode() -> str:
     """``"outward"`` (the default) or ``"nearest"``: what a certificate records."""
-    return "outward" if _outward else "nearest"
+    return "outward" if thread.arithmetic.outward else "nearest"
 
 
 @contextmanager
 def nearest() -> Iterator[None]:
-    """Switch the allowance for rounding off: bounds then hold in real arithmetic only up to rounding errors."""
-    global _outward
-    before, _outward = _outward, False
-    try:
+    """Switch the allowance for rounding off, for what this thread makes inside: runs, and sets of their own.
+
+    Bounds then hold in real arithmetic only up to rounding errors. A run keeps the mode it was begun in.
+    """
+    with using(replace(thread.arithmetic, outward=False)):
         yield
-    finally:
-        _outward = before
-
-
-_length = 1
-
-
-@contextmanager
-def longer(factor: int) -> Iterator[None]:
-    """Charge sums as if they had ``factor`` times as many terms: plain PyTorch sums a batch that we take in pieces."""
-    global _length
-    before, _length = _length, _length * factor
-    try:
-        yield
-    finally:
-        _length = before
 
 
 def unit(dtype: torch.dtype) -> float:
@@ -69,7 +54,8 @@ def unit(dtype: torch.dtype) -> float:
 
 def gamma(n: float, dtype: torch.dtype) -> float:
     """``2 n + 8`` roundings, as a factor of the sum of the moduli; 0 when rounding is switched off."""
-    return _gamma(n * _length, dtype) if _outward else 0.0
+    arithmetic = thread.arithmetic
+    return _gamma(n * arithmetic.length, dtype) if arithmetic.outward else 0.0
 
 
 @lru_cache(maxsize=4096)
@@ -83,7 +69,7 @@ def _gamma(n: float, dtype: torch.dtype) -> float:
 
 def tiny(n: float, dtype: torch.dtype) -> float:
     """What n products can lose to underflow, on our side and on the plain one."""
-    return (2 * n + 8) * TINY[dtype] if _outward else 0.0
+    return (2 * n + 8) * TINY[dtype] if thread.arithmetic.outward else 0.0
 
 
 @lru_cache(maxsize=256)
@@ -98,7 +84,7 @@ def _infinities(dims: int, dtype: torch.dtype, device: torch.device) -> Tensor:
 
 def outward(bounds: Tensor) -> Tensor:
     """One correctly rounded operation: the next float outwards, for bounds stacked as (lower, upper)."""
-    if not _outward:
+    if not thread.arithmetic.outward:
         return bounds
     return torch.nextafter(bounds, _infinities(bounds.dim(), bounds.dtype, bounds.device))
 
@@ -109,7 +95,7 @@ def outward_sum(bounds: Tensor, moduli: Tensor, n: float) -> Tensor:
     A plain run at an inner point x loses gamma sum|x_i| <= gamma sum|l_i| + gamma sum(x_i - l_i), and the last
     term is less than the distance of its value from the lower bound: the moduli at the end points suffice.
     """
-    if not _outward:
+    if not thread.arithmetic.outward:
         return bounds
     return widened(bounds, moduli, gamma(n, bounds.dtype))
 
@@ -122,7 +108,7 @@ def widened(bounds: Tensor, amount: Tensor, factor: float = 1.0) -> Tensor:
 
 def up(x: Tensor) -> Tensor:
     """An upper bound of a nonnegative result of at most two correctly rounded operations; 0 stays 0."""
-    return x * (1 + 8 * UNIT[x.dtype]) if _outward else x
+    return x * (1 + 8 * UNIT[x.dtype]) if thread.arithmetic.outward else x
 
 
 def middle(bounds: Tensor) -> tuple[Tensor, Tensor]:
@@ -145,7 +131,7 @@ def around(center: Tensor, radius: Tensor) -> Tensor:
 
 def require_full_precision(x: Tensor, convolution: bool = False) -> None:
     """Refuse the flags that let PyTorch multiply in TF32 or bfloat16: gamma_n would be too small."""
-    if x.dtype is not torch.float32 or not _outward:
+    if x.dtype is not torch.float32 or not thread.arithmetic.outward:
         return
     if torch.get_float32_matmul_precision() != "highest":
         raise UnsafePrecision(
@@ -164,11 +150,11 @@ def require_full_precision(x: Tensor, convolution: bool = False) -> None:
 
 def require_normal(number: float, dtype: torch.dtype) -> None:
     """Refuse a number that the dtype cannot hold with full precision: converting it is not one small rounding."""
-    if _outward and number != 0 and not TINY[dtype] <= abs(number) <= LARGEST[dtype]:
+    if thread.arithmetic.outward and number != 0 and not TINY[dtype] <= abs(number) <= LARGEST[dtype]:
         raise UnsafePrecision(f"the number {number!r} lies outside the normal range of {dtype}: use float64")
 
 
 def require_gradual_underflow() -> None:
     """Refuse a CPU that flushes subnormal numbers to zero: one step outwards from zero would be lost."""
-    if _outward and float(torch.tensor(TINY[torch.float64], dtype=torch.float64) * 0.5) == 0.0:
+    if thread.arithmetic.outward and float(torch.tensor(TINY[torch.float64], dtype=torch.float64) * 0.5) == 0.0:
         raise UnsafePrecision("subnormal numbers are flushed to zero: call torch.set_flush_denormal(False)")

@@ -18,7 +18,8 @@ from torch import Tensor, nn
 
 from .bounded import Bounded, Form, ball_form
 from .errors import BoundFlowError
-from .rows import Expansion, Rows
+from .expansion import Expansion
+from .rows import Rows
 from .symbols import Symbols
 
 
@@ -139,9 +140,9 @@ class Space(NamedTuple):
 
     @classmethod
     def of(cls, symbols: Symbols) -> Space:
-        known = symbols._owners[: symbols._count], symbols._parts[: symbols._count]
-        samples = dict(symbols._first_row), dict(symbols._raw)
-        return cls(*known, *samples, symbols._expansion, symbols._own, symbols.steps)
+        ledger = symbols._ledger
+        samples = dict(ledger.first_row), dict(ledger.raw)
+        return cls(*symbols._registry.all(), *samples, symbols.expansion, ledger.own, symbols.steps)
 
     def tensors(self) -> dict[str, Tensor]:
         """Runs of symbols with the same owner and part are written once: free symbols come by the thousand."""
@@ -161,19 +162,23 @@ class Space(NamedTuple):
         return tensors if self.expansion is None else {**tensors, "symbols/weights": self.expansion.weights}
 
     @staticmethod
-    def restore(symbols: Symbols, tensors: dict[str, Tensor], own: int, steps: int, device: torch.device) -> None:
+    def restore(
+        symbols: Symbols, optimizer: torch.optim.Optimizer, tensors: dict[str, Tensor], own: int, steps: int
+    ) -> None:
         """Make a space that has handed out nothing yet the one that was written."""
         found = {name.removeprefix("symbols/"): value for name, value in tensors.items() if name.startswith("symbols/")}
         weights = found.pop("weights", None)
         arrays = {name: value.numpy() for name, value in found.items()}
-        symbols._new(*(np.repeat(arrays[name], arrays["lengths"]) for name in ("owners", "parts")))
-        samples = arrays["samples"].tolist()
-        symbols._first_row = dict(zip(samples, arrays["first_rows"].tolist(), strict=True))
+        symbols._registry.new(*(np.repeat(arrays[name], arrays["lengths"]) for name in ("owners", "parts")))
+        samples, ledger = arrays["samples"].tolist(), symbols._ledger
+        ledger.first_row = dict(zip(samples, arrays["first_rows"].tolist(), strict=True))
         lines = arrays["raw"].reshape(len(samples), -1) if samples else ()
-        symbols._raw = {sample: line.tobytes() for sample, line in zip(samples, lines, strict=True)}
-        symbols._own, symbols.steps = own, steps
+        ledger.raw = {sample: line.tobytes() for sample, line in zip(samples, lines, strict=True)}
+        ledger.own, symbols.steps, symbols.resumed_at = own, steps, steps
         if weights is not None:
-            symbols._expansion = Expansion(Rows(arrays["derived"]), Rows(arrays["deep"]), weights.to(device))
+            device = optimizer.param_groups[0]["params"][0].device
+            deep = Expansion(Rows(arrays["derived"]), Rows(arrays["deep"]), weights.to(device))
+            symbols.expands(optimizer, deep)
 
 
 def space_of(model: nn.Module) -> Symbols:

@@ -1,187 +1,186 @@
-"""Support functions: how far a sum of symbols can reach, over the set an attacker can choose them from.
+"""The support function of a space: how far the rows of an affine form reach, down and up.
 
-What an attacker can do to sample i is a few *parts* (its features, its label, its presence), each with its own rows:
+    h(G) = sum over clauses of the k largest terms by owner  +  sum over free rows |g|          (`terms.py`)
 
-    box        each symbol in [-1, 1]                   h(g) = sum |g_k|          l-inf, tolerances, missing values
-    ball       Euclidean norm at most 1                 h(g) = |g|_2              l2
-    cross      sum of the moduli at most 1              h(g) = max |g_k|          l1
-    simplex    symbols >= 0 with sum at most 1          h(g) = max(0, g_k)        labels, categories, removal
-
-A *clause* joins parts that share one budget. The term of a sample is the sum over the parts of the clause; the support
-is the sum of all terms, or, where at most k samples can be touched, the sum of the k largest. Proof: with the set S of
-touched samples fixed, the symbols of different samples and parts are chosen independently, so the supremum is the sum
-over S of the terms; the terms are not negative, so the worst S holds the k largest. Upward and downward reach, h(g) and
-h(-g), have their own worst S. Free error rows have no owner and are summed in full.
+taken over the symbols that are really chosen: derived ones are looked through (`expansion.py`). Elements come in
+chunks, so that (elements x deep rows) fits into a cache. Own rows add, at each element, the symbols of its own sample
+to the columns they stand for; where the sample of an element was left alone, its own budgeted symbols are 0, so both
+reaches come from one set of coefficients.
 """
 
 from __future__ import annotations
 
-import enum
-import math
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING
+from weakref import WeakKeyDictionary
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from . import rounding
+from .expansion import Expansion, View
+from .factors import Factors
+from .forms import Form
+from .rows import NO_ROWS, Rows
+from .terms import Columns, Kind, OwnTerms, box, term
+from .tuning import FEWEST_ELEMENTS, SUPPORT_CHUNK, SUPPORT_CHUNK_CUDA, SUPPORT_CHUNK_FACTORS
 
-FREE = -1  # the part of an error row
-
-
-class Kind(enum.Enum):
-    """The set that the symbols of one sample and part are chosen from."""
-
-    BOX = "box"
-    BALL = "ball"
-    CROSS = "cross"
-    SIMPLEX = "simplex"
+if TYPE_CHECKING:
+    from .symbols import Symbols
 
 
-class Part(NamedTuple):
-    """One thing an attacker can change about a sample, and the clause whose budget it counts against."""
+class Support:
+    """How far symbols of one space reach. It keeps how columns are sorted by owner, for rows that come again."""
 
-    kind: Kind
-    clause: int
+    def __init__(self, space: Symbols):
+        self.space = space
+        self._columns: WeakKeyDictionary[Rows, tuple[Expansion, int, Columns]] = WeakKeyDictionary()
 
+    def __call__(self, form: Form, clean: bool = False, factors: Factors | None = None) -> Tensor:
+        """How far ``sum_k G_k xi_k`` reaches down and up over the symbol set, (2, *shape), rounded up.
 
-def box(generators: Tensor, dim: int = 0) -> Tensor:
-    """``sum_k |G_k|``, rounded up."""
-    total = torch.linalg.vector_norm(generators, ord=1, dim=dim)
-    return total * (1 + rounding.gamma(generators.shape[dim], total.dtype))
-
-
-def term(kind: Kind, coefficients: Tensor) -> tuple[Tensor, Tensor]:
-    """h(-g) and h(g) over the last axis, rounded up: how far down and up the symbols of one part reach."""
-    if kind is Kind.BOX:  # few symbols a sample: a plain sum is faster than a norm
-        both = coefficients.abs().sum(-1) * (1 + rounding.gamma(coefficients.shape[-1], coefficients.dtype))
-    elif kind is Kind.BALL:
-        width, dtype = coefficients.shape[-1], coefficients.dtype
-        lost = math.sqrt(rounding.tiny(width, dtype))  # squares may underflow
-        both = torch.linalg.vector_norm(coefficients, dim=-1) * (1 + rounding.gamma(width + 2, dtype))
-        both = torch.where(both > 0, both + lost, (coefficients != 0).any(-1) * lost)
-    elif kind is Kind.CROSS:
-        both = coefficients.abs().amax(-1)
-    elif coefficients.shape[-1] == 1:  # one symbol: nothing to compare it with
-        return (-coefficients[..., 0]).clamp_min(0.0), coefficients[..., 0].clamp_min(0.0)
-    else:
-        return (-coefficients.amin(-1)).clamp_min(0.0), coefficients.amax(-1).clamp_min(0.0)
-    return both, both
-
-
-def largest(terms: Tensor, budget: int | None, dim: int = 1) -> Tensor:
-    """The sum of all terms, or of the ``budget`` largest, rounded up."""
-    count = terms.shape[dim]
-    if budget is not None and budget < count:
-        terms, count = torch.topk(terms, budget, dim=dim, sorted=False).values, budget
-    total = terms.sum(dim)
-    return total * (1 + rounding.gamma(count, total.dtype))
-
-
-class _PartColumns(NamedTuple):
-    kind: Kind
-    columns: Tensor  # (owners, width); the number of columns where a sample has fewer
-    begin: int | None  # where they stand, if in one piece
-
-
-class _ClauseColumns(NamedTuple):
-    clause: int
-    budget: int | None
-    owners: np.ndarray
-    parts: list[_PartColumns]
-
-
-class Columns:
-    """The columns of a matrix of coefficients (elements, symbols), sorted by who owns them."""
-
-    def __init__(
-        self,
-        owners: np.ndarray,
-        parts: np.ndarray,
-        table: Sequence[Part],
-        budgets: Sequence[int | None],
-        device: torch.device,
-    ):
-        summed = [number for number, part in enumerate(table) if part.kind is Kind.BOX and budgets[part.clause] is None]
-        self.count = len(owners)
-        self.summed = _piece(np.flatnonzero((parts < 0) | np.isin(parts, summed)), device)
-        self.clauses: list[_ClauseColumns] = []
-        for clause, budget in enumerate(budgets):
-            members = [n for n, part in enumerate(table) if part.clause == clause and n not in summed]
-            held = np.flatnonzero(np.isin(parts, members)) if members else np.empty(0, dtype=np.int64)
-            if not len(held):
-                continue
-            distinct = np.unique(owners[held])
-            columns = [
-                _part_columns(table[n].kind, np.flatnonzero(parts == n), owners, distinct, device) for n in members
-            ]
-            self.clauses.append(_ClauseColumns(clause, budget, distinct, [c for c in columns if c is not None]))
-
-    def reach(self, coefficients: Tensor, own: Sequence[OwnTerms] = ()) -> Tensor:
-        """How far down and up the symbols reach, (2, elements), rounded up.
-
-        ``own`` are terms of samples whose symbols are not among the columns, by clause.
+        With ``clean``, also (2, 2, *shape) how far where the own sample of each element was left alone: the first half
+        for the whole set, the second for the clean one. ``factors`` are those of a product, where that is faster.
         """
-        total = [box(coefficients[:, self.summed], 1)] * 2
-        unplaced = {terms.clause: terms for terms in own}
-        for clause in self.clauses:
-            ends = [term(part.kind, self._taken(coefficients, part)) for part in clause.parts]
-            symmetric = all(down is up for down, up in ends) and clause.clause not in unplaced
-            sides = []
-            for end in range(1 if symmetric else 2):
-                by_owner = torch.stack([side[end] for side in ends]).sum(0) if len(ends) > 1 else ends[0][end]
-                if clause.clause in unplaced:
-                    by_owner = unplaced[clause.clause].beside(by_owner, clause.owners, end)
-                sides.append(largest(by_owner, clause.budget))
-            total = [side + sides[-1 if end else 0] for end, side in enumerate(total)]
-            unplaced.pop(clause.clause, None)
-        for terms in unplaced.values():  # clauses without columns: one sample for each element, within any budget
-            total = [side + terms.values[end] for end, side in enumerate(total)]
-        return rounding.up(torch.stack(total))
+        expansion = self.space.expansion
+        if expansion is None:
+            expansion = Expansion(NO_ROWS, NO_ROWS, form.generators.new_zeros(0, 0))
+        view = expansion.view(form.rows)
+        if not clean and not len(view.derived) and self._only_boxes():
+            return box(form.generators).unsqueeze(0)
+        if factors is not None and not (len(view.derived) and factors.pay(expansion)):
+            factors = None
+        elements = _Elements(form, expansion, factors)
+        own = _Own(self.space, expansion, form, elements.axes) if form.rows.batch is not None else None
+        other = view.other if own is None else own.others(view)
+        columns = self._sorted(form.rows, expansion, other)
+        reaches = [
+            self._reach(columns, coefficients, error, own, part, begin, clean)
+            for begin, part, coefficients, error in elements.chunks(columns.count, other, view)
+        ]
+        reach = elements.shaped(rounding.up(torch.cat(reaches, 2)))
+        return reach if clean else reach[0]
 
-    def _taken(self, coefficients: Tensor, part: _PartColumns) -> Tensor:
-        owners, width = part.columns.shape
-        if part.begin is not None:
-            return coefficients[:, part.begin : part.begin + owners * width].unflatten(1, (owners, width))
-        padded = torch.nn.functional.pad(coefficients, (0, 1))
-        return padded[:, part.columns.flatten()].unflatten(1, (owners, width))
+    @staticmethod
+    def _reach(
+        columns: Columns, coefficients: Tensor, error: Tensor, own: _Own | None, part: Tensor, begin: int, clean: bool
+    ) -> Tensor:
+        """The reach of some elements: (1, 2, elements), or (2, 2, elements) where the clean one is asked for too."""
+        if own is None:
+            return columns.reach(coefficients).unsqueeze(0) + error
+        both = []
+        coefficients = own.placed(coefficients, part, begin, budgeted=False)
+        if clean:
+            both.append(columns.reach(coefficients, own.unplaced(part, begin, clean=True)))
+        coefficients = own.placed(coefficients, part, begin, budgeted=True)
+        both.append(columns.reach(coefficients, own.unplaced(part, begin, clean=False)))
+        return torch.stack(both[::-1]) + error
+
+    def _only_boxes(self) -> bool:
+        boxes = all(part.kind is Kind.BOX for part in self.space.table)
+        return boxes and all(budget is None for budget in self.space.budgets)
+
+    def _sorted(self, rows: Rows, expansion: Expansion, other: Tensor) -> Columns:
+        """The deep rows and then the other ones, by owner."""
+        parts = len(self.space.table)
+        found = self._columns.get(rows)
+        if found is not None and found[0] is expansion and found[1] == parts:
+            return found[2]
+        numbers = np.concatenate((expansion.deep.numbers, rows.numbers[other.cpu().numpy()]))
+        columns = Columns(*self.space.owners_and_parts(numbers), self.space.table, self.space.budgets, other.device)
+        self._columns[rows] = expansion, parts, columns
+        return columns
 
 
-class OwnTerms(NamedTuple):
-    """For each element, the term of its own sample in one clause: (2, elements), and the samples."""
+class _Elements:
+    """The elements of a form, a chunk at a time, and their coefficients over the deep rows."""
 
-    clause: int
-    values: Tensor
-    samples: Tensor
+    def __init__(self, form: Form, expansion: Expansion, factors: Factors | None):
+        self.form, self.expansion, self.factors = form, expansion, factors
+        if factors is not None:
+            factors.start(expansion)
+        dims = range(1, form.generators.dim())
+        # hidden units last to first: an element then shares its few symbols with its neighbours
+        self.axes = (0, *(dims if factors is not None else reversed(dims)))
 
-    def beside(self, terms: Tensor, owners: np.ndarray, end: int) -> Tensor:
-        """The terms of all owners, with the own one added to its owner, or as one more."""
-        known = torch.from_numpy(owners).to(self.samples.device)
-        place = torch.searchsorted(known, self.samples).clamp_max(len(known) - 1)
-        place = torch.where(known[place] == self.samples, place, len(known))
-        wider = torch.nn.functional.pad(terms, (0, 1))
-        added = wider.scatter_add(1, place.unsqueeze(1), self.values[end].unsqueeze(1))
-        return rounding.up(added)
+    def chunks(self, columns: int, other: Tensor, view: View) -> Sequence[tuple[int, Tensor, Tensor, Tensor]]:
+        """Where each chunk begins, its rows, its coefficients, and what those may be off by, summed."""
+        generators, factors = self.form.generators, self.factors
+        elements = generators.permute(self.axes).reshape(len(self.form.rows), -1).T
+        numbers = SUPPORT_CHUNK if factors is None else SUPPORT_CHUNK_FACTORS
+        size = (SUPPORT_CHUNK_CUDA if generators.is_cuda else numbers) // max(1, columns)
+        line = self.form.center.shape[-1] if factors is not None else 1
+        if factors is None:
+            elements, size = elements.contiguous(), max(FEWEST_ELEMENTS, size, len(view.derived) // 4)
+        else:
+            size = max(line, size // line * line)
+        for begin in range(0, len(elements), size):
+            part = elements[begin : begin + size]
+            if factors is not None:
+                coefficients, error = factors.part(begin // line, (begin + len(part)) // line)
+            else:
+                coefficients, error = self.expansion.expanded(part, self.form.rows)
+            if len(other):
+                coefficients = torch.cat((coefficients, part[:, other]), 1)
+            yield begin, part, coefficients, error
+
+    def shaped(self, reach: Tensor) -> Tensor:
+        """Reaches (states, 2, elements) in the shape of the form."""
+        shape = self.form.center.shape
+        if self.factors is not None:
+            return reach.view(reach.shape[0], 2, *shape)
+        reach = reach.view(reach.shape[0], 2, *reversed(shape))
+        return reach.permute(0, 1, *reversed(range(2, reach.dim())))
 
 
-def _piece(index: np.ndarray, device: torch.device) -> slice | Tensor:
-    """An index as a slice where it is one."""
-    if len(index) and index[-1] - index[0] == len(index) - 1 and bool((np.diff(index) == 1).all()):
-        return slice(int(index[0]), int(index[-1]) + 1)
-    return torch.from_numpy(index).to(device)
+class _Own:
+    """Own rows inside a support function: each element adds its own sample's rows to the columns they stand for."""
 
+    def __init__(self, space: Symbols, expansion: Expansion, form: Form, axes: tuple[int, ...]):
+        rows, batch = form.rows, form.rows.batch
+        assert batch is not None and form.axis is not None
+        self.table, self.budgets, self.batch, device = space.table, space.budgets, batch, form.center.device
+        self.rows = rows.split()[2].to(device)
+        shape = [1] * form.center.dim()
+        shape[form.axis] = len(batch)
+        positions = torch.arange(len(batch), device=device).view(shape).expand(form.center.shape)
+        self.positions = positions.permute([axis - 1 for axis in axes[1:]]).flatten()
+        self.places, self.deep = batch.deep(expansion), len(expansion.deep)
+        self.samples = torch.from_numpy(batch.samples).to(device)
+        self.all_known = bool((self.places < self.deep).all())
+        budgeted = [self.budgets[self.table[part].clause] is not None for part in batch.parts.tolist()]
+        self.by_budget = [torch.tensor([b is which for b in budgeted], device=device) for which in (False, True)]
+        self.any = [any(not b for b in budgeted), any(budgeted)]
 
-def _part_columns(
-    kind: Kind, held: np.ndarray, owners: np.ndarray, distinct: np.ndarray, device: torch.device
-) -> _PartColumns | None:
-    if not len(held):
-        return None
-    held = held[np.argsort(owners[held], kind="stable")]
-    place = np.searchsorted(distinct, owners[held])
-    counts = np.bincount(place, minlength=len(distinct))
-    index = np.full((len(distinct), counts.max()), len(owners), dtype=np.int64)
-    index[place, np.arange(len(held)) - np.repeat(np.cumsum(counts) - counts, counts)] = held
-    flat = index.flatten()
-    piece = _piece(flat, device)
-    return _PartColumns(kind, torch.from_numpy(index).to(device), piece.start if isinstance(piece, slice) else None)
+    def others(self, view: View) -> Tensor:
+        return view.other[~torch.isin(view.other, self.rows)]
+
+    def placed(self, coefficients: Tensor, elements: Tensor, begin: int, budgeted: bool) -> Tensor:
+        """The coefficients with own ones, within a budget or outside any, added to the deep symbols they stand for.
+
+        One more rounding per own row: the count of terms is generous enough for it.
+        """
+        if not self.deep or not self.any[budgeted]:
+            return coefficients
+        places = self.places[self.positions[begin : begin + len(elements)]]
+        known = (places < self.deep) & self.by_budget[budgeted]
+        own = torch.where(known, elements[:, self.rows], 0.0)
+        return coefficients.scatter_add_(1, torch.where(known, places, 0), own)
+
+    def unplaced(self, elements: Tensor, begin: int, clean: bool) -> list[OwnTerms]:
+        """The terms of own symbols that stand nowhere among the columns; clean: only those outside every budget."""
+        if self.all_known:
+            return []
+        positions = self.positions[begin : begin + len(elements)]
+        own = torch.where(self.places[positions] < self.deep, 0.0, elements[:, self.rows])
+        samples, terms = self.samples[positions], []
+        for clause, budget in enumerate(self.budgets):
+            values = []
+            for number, part in enumerate(self.table):
+                held = np.flatnonzero(self.batch.parts == number)
+                if part.clause == clause and len(held) and not (clean and budget is not None):
+                    values.append(torch.stack(term(part.kind, own[:, torch.from_numpy(held).to(own.device)])))
+            if values:
+                terms.append(OwnTerms(clause, rounding.up(torch.stack(values).sum(0)), samples))
+        return terms

@@ -28,8 +28,8 @@ from .clean import Clean, Samples
 from .lift import ball
 from .rules.constants import constant
 from .rules.linear import combination
-from .support import Kind
 from .symbols import Symbols
+from .terms import Kind
 
 
 class Clause(NamedTuple):

@@ -35,6 +35,7 @@ from .progress import SAMPLES, Bar, Step, shown
 from .state import Trainer, space_of
 from .symbols import Symbols
 from .threats import Lifted, Linf, Threat
+from .tuning import MEMORY
 
 LOSSES: dict[str, Callable[..., Tensor]] = {
     "bce": F.binary_cross_entropy_with_logits,
@@ -43,7 +44,6 @@ LOSSES: dict[str, Callable[..., Tensor]] = {
     "mse": F.mse_loss,
 }
 DOMAINS = ("interval", "zonotope")
-MEMORY = 4 * 2.0**30
 
 
 def certify(
@@ -311,7 +311,10 @@ class _Run:
             if len(index) <= size:
                 return self._backward(model, lifted(index), number, None)
             pieces = index.split(size)
-            return accumulated(model, pieces, lambda piece: self._backward(model, lifted(piece), number, len(index)))
+            assert symbols is not None
+            return accumulated(
+                symbols, model, pieces, lambda piece: self._backward(model, lifted(piece), number, len(index))
+            )
 
         return self._steps(trainer, batches, gradients, symbols, first)
 

@@ -21,10 +21,10 @@ from boundflow import symbols
 from boundflow.bounded import Bounded, Form
 from boundflow.clean import Clean, Excess, OwnRows, Samples, without_own
 from boundflow.clipping import clipped_gradients
-from boundflow.rows import Factors
+from boundflow.factors import Factors
 from boundflow.rules.functions import EXP, RELU, SIGMOID, TANH
 from boundflow.rules.unary import Function, range_of, shared_relaxation
-from boundflow.support import Columns, Kind, Part
+from boundflow.terms import Columns, Kind, Part
 
 
 def share(certificate: bf.Certificate, x: Tensor, **options: object) -> float:

@@ -39,8 +39,11 @@ from ..bounded import (
     symbols_of,
     value,
 )
-from ..clean import Clean, Excess, OwnRows, Samples, keeps_by_sample, without_own
-from ..rows import NO_ROWS, Factors, Rows
+from ..clean import Clean, Excess, OwnRows, Samples, without_own
+from ..context import keeps_by_sample
+from ..factors import Factors
+from ..rows import NO_ROWS, Rows
+from ..tuning import SUM_TERMS
 from .corners import within_corners
 from .linear import as_tensor, combination
 from .structural import selected
@@ -280,7 +283,7 @@ def _outer(x: Tensor, y: Tensor) -> Tensor:
 
 def _pieces(a: Any, b: Any) -> Iterator[Any]:
     """The first factor in pieces of rows, so that the terms of the product fit into memory."""
-    size = max(1, PIECE // max(1, a.shape[1] * b.shape[1]))
+    size = max(1, SUM_TERMS // max(1, a.shape[1] * b.shape[1]))
     for begin in range(0, a.shape[0], size):
         yield _narrowed(a, begin, min(size, a.shape[0] - begin))
 
@@ -295,9 +298,6 @@ def _untouched(*operands: Any) -> list[Any]:
     return [x.untouched if isinstance(x, Bounded) else x for x in operands]
 
 
-PIECE = 2**24  # terms of a sum over samples held at once
-
-
 def _own_terms(a: Any, b: Any) -> OwnRows | None:
     """Own rows of the terms of a product over samples: ``a^f_mi b_ip + a_mi b^f_ip``."""
     values, made = None, None
@@ -308,7 +308,7 @@ def _own_terms(a: Any, b: Any) -> OwnRows | None:
             part = _outer(center, own) if flipped else _outer(own, center)
             values = part if values is None else values.add_(part)
             assert x.symbols is not None
-            made = x.symbols.own_rows(x.form.rows.batch, values, _clean_samples(a, b))
+            made = OwnRows.of(x.form.rows.batch, values, x.symbols.table, _clean_samples(a, b))
     return made
 
 
@@ -333,7 +333,7 @@ def _worst_product(a: Any, b: Any, terms: float, affine: bool, own: OwnRows | No
             before = product_of_forms(inner_a, inner_b, _outer, terms)[1]
             more = rounding.up(product_of_forms(piece, b, _outer, terms)[1] - before).clamp_min(0.0)
             radius = before.sum(0) * (1 + rounding.gamma(terms, before.dtype))
-            own_here = None if own is None else OwnRows(own.rows[:, :, here], own.still)
+            own_here = None if own is None else OwnRows(own.rows[:, :, here], own.zero_when_clean)
             more = without_own(touched, clean, more, own_here, moduli, terms)
         part = Excess(samples, interval, beyond, radius, more)
         parts.append(part if keeps_by_sample() else part.settled())
@@ -364,7 +364,7 @@ def _sample_sum_form(
         written = union.place(batch.written_out(own.rows), batch.distinct)
         generators, rows = union.place(generators, rows) + written, union
     form = Form(center, generators, radius, rows)
-    return form if excess is None else form.off(excess)
+    return form if excess is None else excess.around(form)
 
 
 # --- matrix products ------------------------------------------------------------------------------------------------

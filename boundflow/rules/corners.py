@@ -23,17 +23,15 @@ from torch import Tensor
 
 from .. import rounding
 from ..bounded import Bounded, Form, concretised, has_own_rows, intersected, plain, symbols_of
+from ..tuning import MOST_ENDS, WORTH_ENDS
 from .linear import combination
-
-LARGEST = 2**24  # entries of w: a head has few outputs
-WORTH = 0.02  # of the width of the product, that could be gained at most
 
 
 def within_corners(name: str, product: Bounded, a: Any, b: Any, bias: Any, terms: float) -> Bounded:
     """A matrix product ``a b + bias``, within the bounds that follow from the signs of test inputs a."""
     if not has_own_rows(a) or not a.form.rows.batch.guests or a.form.axis != -2:
         return product
-    if plain(b) or a.shape[0] * b.numel() > LARGEST:
+    if plain(b) or a.shape[0] * b.numel() > MOST_ENDS:
         return product
     if not _worth_it(product, a, b):
         return product
@@ -47,7 +45,7 @@ def _worth_it(product: Bounded, a: Bounded, b: Bounded) -> bool:
     """Whether products of two deviations, and a center of b out of its middle, make up much of the product's width."""
     spread, half = b.deviation, 0.5 * (b._bounds[1] - b._bounds[0])
     most = a.deviation @ spread + a.form.center.abs() @ (spread - half).clamp_min(0.0)
-    return bool((most > WORTH * 0.5 * (product._bounds[1] - product._bounds[0])).any())
+    return bool((most > WORTH_ENDS * 0.5 * (product._bounds[1] - product._bounds[0])).any())
 
 
 def _ends(name: str, a: Bounded, b: Bounded, terms: float, sharp: bool) -> Iterator[Bounded]:

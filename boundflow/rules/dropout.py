@@ -1,4 +1,7 @@
-"""Dropout is a product with a mask that is fixed beforehand: part of the recipe, not of the data."""
+"""Dropout is a product with a mask that is fixed beforehand: part of the recipe, not of the data.
+
+The mask is drawn as plain PyTorch draws it: in the order of memory of the operand (`layout.py`).
+"""
 
 from __future__ import annotations
 
@@ -13,6 +16,7 @@ from ..bounded import (
     replaces,
 )
 from ..errors import UnsupportedOperator
+from ..layout import plain_ones
 
 
 def _dropped(function: Callable[..., Tensor]) -> None:
@@ -24,9 +28,10 @@ def _dropped(function: Callable[..., Tensor]) -> None:
             return x
         if inplace:
             raise UnsupportedOperator("dropout in place: use inplace=False")
-        mask = function(torch.ones(x.shape, dtype=x.dtype, device=x.device), p, True)
+        mask = function(plain_ones(x), p, True)
         ends = mask.expand(2, *mask.shape)  # 1 / (1 - p) is rounded, 0 is not
-        return x * Bounded(torch.where(ends == 0, ends, rounding.outward_sum(ends, ends, 1)), nonnegative=True)
+        bounds = torch.where(ends == 0, ends, rounding.outward_sum(ends, ends, 1))
+        return x * Bounded(bounds, nonnegative=True, strides=mask.stride())
 
 
 for _function in (

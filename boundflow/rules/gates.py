@@ -245,7 +245,7 @@ def gated(grad: Any, condition: Bounded, x: Any = None, clean_condition: Bounded
         factor, total, radius = radii(inner_gate)
         if found:
             other = radii(shut_open)
-            first = found[0].better((total, radius), other[1:], found[1])
+            first = found[0].cheaper_line((total, radius), other[1:], found[1])
             factor, total, radius = (
                 torch.where(first, a, b) for a, b in zip((factor, total, radius), other, strict=True)
             )

@@ -32,9 +32,11 @@ from ..bounded import (
     symbols_of,
     value,
 )
-from ..clean import Clean, Excess, Samples, keeps_by_sample, without_own
+from ..clean import Clean, Excess, OwnRows, Samples, without_own
+from ..context import keeps_by_sample
 from ..errors import MixedTensors, UnsupportedOperator
-from ..rows import NO_ROWS, Factors
+from ..factors import Factors
+from ..rows import NO_ROWS
 from .structural import axis, selected
 
 # --- nonnegative: sums with coefficients >= 0 are monotone ----------------------------------------------------------
@@ -75,7 +77,8 @@ def summed(
         generators, rows, error, own = x.form.generators, x.form.rows, radius(x.form.radius, f), None
         if over_samples is not None and rows.batch is not None:
             samples = x._clean.samples if x._clean is not None else None
-            own = x.symbols.own_rows(rows.batch, over_samples(generators[rows.split()[2].to(x.device)], 1), samples)
+            terms_of_rows = over_samples(generators[rows.split()[2].to(x.device)], 1)
+            own = OwnRows.of(rows.batch, terms_of_rows, x.symbols.table, samples)
         by_sample = x._clean is not None and x._clean.radius is not None
         if by_sample and excess is not None and over_samples is not None:
             more = over_samples(rounding.up(x.form.radius - x._clean.radius).clamp_min(0.0), 0)
@@ -94,7 +97,7 @@ def summed(
         else:
             generators = f(generators, 1)
         form = Form(f(x.form.center, 0), generators, error, rows, axis if rows.batch is not None else None)
-        form = form.off(excess) if excess is not None and excess.radius is not None else form
+        form = excess.around(form) if excess is not None and excess.radius is not None else form
     total = concretised(name, bounds, form, x._symbols, x._nonnegative, clean)
     total._excess = excess if keeps_by_sample() else None
     return total

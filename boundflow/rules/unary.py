@@ -136,7 +136,7 @@ def shared_relaxation(
             slope, mu = torch.where(error.isfinite(), chord, slope), torch.where(error.isfinite(), offset, mu)
         errors = [error_of_line(function, *interval, slope, mu) for interval in (touched, clean)]
         lines.append((slope, mu, torch.maximum(*errors), errors[1]))
-    first = samples.better(lines[0][2:], lines[1][2:], axis)
+    first = samples.cheaper_line(lines[0][2:], lines[1][2:], axis)
     slope, mu, delta, inner = (torch.where(first, a, b) for a, b in zip(*lines, strict=True))
     return slope, mu, delta, inner
 

@@ -1,0 +1,48 @@
+"""How a run computes: whether roundings are charged, and how long the sums of plain PyTorch are.
+
+Nothing here belongs to the process. A space of symbols carries the arithmetic of its run; every rule takes it from the
+sets it is given and makes it that of the thread it runs in, for as long as it runs. So two runs in two threads do not
+see each other, and a backward pass that PyTorch hands to threads of its own computes as its forward pass did (a
+thread-local variable alone would not reach those).
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Arithmetic:
+    """What a rule must know besides its operands."""
+
+    outward: bool = True  # charge roundings; False: bounds hold in real arithmetic, up to rounding
+    pieces: int = 0  # of the batch that is being summed; 0 where it comes whole
+    length: int = 1  # plain PyTorch sums so many times as many terms as a piece holds
+
+
+OUTWARD = Arithmetic()
+
+
+class _Thread(threading.local):
+    arithmetic = OUTWARD
+
+
+thread = _Thread()
+
+
+@contextmanager
+def using(arithmetic: Arithmetic) -> Iterator[None]:
+    """Compute like this, in this thread."""
+    before, thread.arithmetic = thread.arithmetic, arithmetic
+    try:
+        yield
+    finally:
+        thread.arithmetic = before
+
+
+def keeps_by_sample() -> bool:
+    """Whether sums over samples keep what touched ones add, for the pieces that are still to come."""
+    return thread.arithmetic.pieces > 0

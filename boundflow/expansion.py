@@ -1,0 +1,85 @@
+"""Derived symbols: what a support function sees through.
+
+Between two reductions, what a step computes depends on the past only through the M state scalars. So after a reduction
+each scalar j gets one *derived* symbol z_j in [-1, 1], ``state_j = c_j + s_j z_j``, whose expansion
+``z_j = sum_k E_jk xi_k`` (with ``sum_k |E_jk| <= 1``) the space remembers. Tensors of the next step then carry M rows
+instead of all K; the support function sees through the expansion, so nothing is lost:
+
+    h(a) = h(sum_j a_j E_j)        (and sum_j |a_j|, the box, for derived symbols of an older expansion)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from . import rounding
+from .rows import NO_ROWS, Rows
+
+
+class View(NamedTuple):
+    """How rows look through an expansion: which are derived, which stand among its deep rows, which are neither."""
+
+    derived: Tensor
+    which: Tensor  # for each derived row, its place among the derived symbols of the expansion
+    known: Tensor
+    deep: Tensor  # for each known row, its place among the deep rows
+    other: Tensor
+
+
+class Expansion:
+    """``z = weights . xi``: what the derived symbols of one reduction stand for. ``weights`` is (M, K)."""
+
+    def __init__(self, derived: Rows, deep: Rows, weights: Tensor):
+        self.derived, self.deep, self.weights = derived, deep, weights
+
+    def view(self, rows: Rows) -> View:
+        """Cached with the rows, and dropped with them."""
+        if self not in rows._views:
+            device = self.weights.device
+            (derived, which), (known, deep) = _places(self.derived, rows), _places(self.deep, rows)
+            indices = (derived, which[derived], known, deep[known], ~derived & ~known)
+            where = (torch.from_numpy(np.flatnonzero(x) if x.dtype == bool else x).to(device) for x in indices)
+            rows._views[self] = View(*where)
+        return rows._views[self]
+
+    def expanded(self, elements: Tensor, rows: Rows) -> tuple[Tensor, Tensor]:
+        """Coefficients of elements (n, rows) over the deep rows (n, K), and what the product may be off by, summed."""
+        view = self.view(rows)
+        coefficients, which = elements[:, view.derived], view.which
+        used = (coefficients != 0).any(0)
+        if 2 * int(used.sum()) < len(used):  # a hidden unit depends on its own weights only
+            coefficients, which = coefficients[:, used], which[used]
+        all_in_order = len(which) == len(self.derived) and bool((which[1:] > which[:-1]).all())
+        weights = self.weights if all_in_order else self.weights[which]
+        total = coefficients @ weights.to(coefficients.dtype)  # of a tensor in another dtype: one more rounding each
+        if len(view.known):
+            total.index_add_(1, view.deep, elements[:, view.known])
+        error = coefficients.abs().sum(1) * rounding.gamma(len(self.derived) + 4, total.dtype)
+        return total, rounding.up(error)
+
+    @staticmethod
+    def joined(parts: Sequence[Expansion]) -> Expansion:
+        """Several expansions as one: their derived symbols one after the other, over the union of their deep rows."""
+        if len(parts) == 1:
+            return parts[0]
+        deep = NO_ROWS
+        for part in parts:
+            deep = deep.union(part.deep)
+        weights = [deep.place(part.weights.T, part.deep).T for part in parts]
+        numbers = np.concatenate([part.derived.numbers for part in parts])
+        return Expansion(Rows(numbers), deep, torch.cat(weights).contiguous())
+
+
+def _places(among: Rows, rows: Rows) -> tuple[np.ndarray, np.ndarray]:
+    """Which rows stand among others, and where."""
+    if not len(among):
+        return np.zeros(len(rows), dtype=bool), np.zeros(len(rows), dtype=np.int64)
+    order = np.argsort(among.numbers, kind="stable")
+    place = np.searchsorted(among.numbers, rows.numbers, sorter=order)
+    found = order[np.minimum(place, len(order) - 1)]
+    return among.numbers[found] == rows.numbers, found

@@ -1,0 +1,68 @@
+"""Affine forms: ``center + sum_k generators_k xi_k + radius zeta``, with zeta in [-1, 1] for each element.
+
+Own rows (`rows.py`) stand among the generators where the form has a sample axis.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import torch
+from torch import Tensor
+
+from . import rounding
+from .rows import NO_ROWS, Rows
+
+
+@dataclass(eq=False)
+class Form:
+    """The affine form ``center + generators . xi + radius zeta`` of a tensor."""
+
+    center: Tensor
+    generators: Tensor
+    radius: Tensor
+    rows: Rows
+    axis: int | None = None  # of the samples whose own rows are among the generators, counted from the right
+
+    def __post_init__(self) -> None:
+        assert (self.axis is None) == (self.rows.batch is None), "own rows and their sample axis belong together"
+
+    @cached_property
+    def dense(self) -> Form:
+        """The same form with every own row written out, one row per symbol."""
+        batch = self.rows.batch
+        if batch is None:
+            return self
+        assert self.axis is not None
+        rest, where, own = self.rows.split()
+        device = self.center.device
+        values = self.generators[own.to(device)].movedim(self.axis, 1)
+        apart = values.new_zeros(*values.shape[:2], len(batch), *values.shape[2:])
+        every = torch.arange(len(batch), device=device)
+        apart[:, every, every] = values
+        apart = batch.written_out(apart).movedim(1, self.axis)
+        rows = rest.union(batch.distinct)
+        generators = rows.place(self.generators[where.to(device)], rest) + rows.place(apart, batch.distinct)
+        radius = self.radius
+        if rest.meets(batch):  # the same symbol twice: adding its rows rounds
+            radius = rounding.up(radius + rounding.gamma(1, radius.dtype) * generators.abs().sum(0))
+        return Form(self.center, generators, radius, rows)
+
+    @cached_property
+    def reach(self) -> Tensor:
+        """sigma: the largest modulus of the deviation before any intersection; what roundings are charged on."""
+        if not len(self.rows):
+            return self.radius
+        total = torch.linalg.vector_norm(self.generators, ord=1, dim=0)
+        return rounding.up(total * (1 + rounding.gamma(len(self.rows), total.dtype)) + self.radius)
+
+    @cached_property
+    def modulus(self) -> Tensor:
+        """``|c| + sigma``."""
+        return rounding.up(self.center.abs() + self.reach)
+
+
+def ball_form(center: Tensor, radius: Tensor) -> Form:
+    """The form of a ball: no rows."""
+    return Form(center, center.new_empty(0, *center.shape), radius, NO_ROWS)

@@ -1,0 +1,125 @@
+"""Who owns a symbol, and which rows a sample got.
+
+Every symbol has a number that is handed out once and never again, so a tensor means the same for as long as it lives.
+Numbers come from three ranges, each counted up from its start: symbols of the run itself, symbols that were made while
+somebody looked at the run (a callback, a test input of the user's own loop), and symbols of one answer, whose space is
+dropped with it (`Symbols.child`). So whoever looks on, in whatever thread, never changes the numbers of the run.
+
+A symbol belongs to the sample that owns it and to a part of the threat (`terms.py`), or to nobody: free errors and
+derived symbols. Tables only grow; what was written is never changed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+
+import numpy as np
+
+from .errors import MixedSymbols
+from .rows import Batch, Rows
+from .terms import FREE
+
+NOBODY = -1  # the owner of an error row or a derived symbol
+DERIVED = -2  # the part of a derived symbol
+LOOKED_AT = 2**40  # numbers from here on were made by somebody who looked at the run
+ANSWERED = 2**50  # and from here on for one answer
+
+_handing_out = threading.Lock()  # held for microseconds, by all spaces
+
+
+class Registry:
+    """Owners and parts of the symbols ``first``, ``first + 1``, ...; smaller numbers are known ``before``."""
+
+    def __init__(self, first: int = 0, before: Registry | None = None):
+        self.first, self.before, self.count = first, before, 0
+        self._owners = np.empty(1024, dtype=np.int64)
+        self._parts = np.empty(1024, dtype=np.int64)
+
+    def new(self, owners: np.ndarray | None, parts: np.ndarray, each: int = 1) -> np.ndarray:
+        """Numbers of new symbols. Without ``owners`` every ``each`` of them in a row belong to the first of these."""
+        with _handing_out:
+            places = np.arange(self.count, self.count + len(parts))
+            while self.count + len(parts) > len(self._owners):
+                self._owners = np.concatenate((self._owners, np.empty_like(self._owners)))
+                self._parts = np.concatenate((self._parts, np.empty_like(self._parts)))
+            numbers = self.first + places
+            self._owners[places] = np.repeat(numbers[::each], each) if owners is None else owners
+            self._parts[places] = parts
+            self.count += len(parts)
+        return numbers
+
+    def free(self, count: int, part: int = FREE) -> Rows:
+        """Rows of new symbols that belong to nobody."""
+        return Rows(self.new(np.full(count, NOBODY), np.full(count, part)))
+
+    def known(self, numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """To whom symbols belong, and to which part of the threat."""
+        if self.before is None:
+            return self._owners[numbers], self._parts[numbers]
+        mine = numbers >= self.first
+        if not mine.any():
+            return self.before.known(numbers)
+        owners, parts = np.empty_like(numbers), np.empty_like(numbers)
+        owners[~mine], parts[~mine] = self.before.known(numbers[~mine])
+        owners[mine], parts[mine] = self._owners[numbers[mine] - self.first], self._parts[numbers[mine] - self.first]
+        return owners, parts
+
+    def all(self) -> tuple[np.ndarray, np.ndarray]:
+        """Owners and parts of every symbol in this range."""
+        return self._owners[: self.count], self._parts[: self.count]
+
+
+class Ledger:
+    """Which samples were lifted, with which values, and the own rows they got."""
+
+    def __init__(self, registry: Registry, before: Ledger | None = None):
+        self.registry, self.before = registry, before
+        self.first_row: dict[int, int] = {}
+        self.raw: dict[int, bytes] = {}
+        self.own = -1 - registry.first  # the next number of an own row
+        self._batches: dict[bytes, Batch] = {}
+
+    def _found(self, sample: int) -> tuple[int, bytes] | None:
+        """The first symbol of a sample that was lifted before, and the fingerprint of its values."""
+        if sample in self.first_row:
+            return self.first_row[sample], self.raw[sample]
+        return self.before._found(sample) if self.before is not None else None
+
+    def rows_of(self, samples: np.ndarray, raw: np.ndarray, parts: np.ndarray) -> Rows:
+        """Own rows of a batch of samples; a sample's symbols are the same at every call.
+
+        A symbol may only reappear for the same raw value: ``raw`` holds the values, one line per sample. ``parts``
+        holds the part of the threat that each own row belongs to.
+        """
+        unseen: dict[int, bytes] = {}
+        for sample, line in zip(samples.tolist(), raw, strict=True):
+            content = f"{line.dtype}{line.shape}".encode() + line.tobytes() + parts.tobytes()
+            fingerprint = hashlib.blake2b(content, digest_size=16).digest()
+            found = self._found(sample)
+            if (found[1] if found is not None else unseen.setdefault(sample, fingerprint)) != fingerprint:
+                raise MixedSymbols(
+                    f"sample {sample} was lifted before with other values, and one symbol cannot mean both. Lift the "
+                    "raw data, then augment or normalise the bounded batch."
+                )
+        if unseen:
+            rows = len(parts)
+            numbers = self.registry.new(np.repeat(list(unseen), rows), np.tile(parts, len(unseen)))
+            self.raw |= unseen
+            self.first_row |= zip(unseen, numbers[::rows].tolist(), strict=True)
+        first = np.array([self._found(sample)[0] for sample in samples.tolist()], dtype=np.int64)  # type: ignore[index]
+        key = first.tobytes()
+        if key not in self._batches:
+            self._batches = dict(list(self._batches.items())[-7:])  # the same batches come back in full-batch training
+            self._batches[key] = self._batch(first, samples, parts)
+        return self._batches[key].own
+
+    def guests(self, count: int, parts: np.ndarray) -> Rows:
+        """Own rows of samples that come once and never again: test inputs. Each owns itself."""
+        first = self.registry.new(None, np.tile(parts, count), each=len(parts))[:: len(parts)]
+        return self._batch(first, first, parts, guests=True).own
+
+    def _batch(self, first: np.ndarray, samples: np.ndarray, parts: np.ndarray, guests: bool = False) -> Batch:
+        made = Batch(first[:, None] + np.arange(len(parts)), self.own, samples, parts, guests)
+        self.own -= len(parts)
+        return made

@@ -1,0 +1,187 @@
+"""Support functions: how far a sum of symbols can reach, over the set an attacker can choose them from.
+
+What an attacker can do to sample i is a few *parts* (its features, its label, its presence), each with its own rows:
+
+    box        each symbol in [-1, 1]                   h(g) = sum |g_k|          l-inf, tolerances, missing values
+    ball       Euclidean norm at most 1                 h(g) = |g|_2              l2
+    cross      sum of the moduli at most 1              h(g) = max |g_k|          l1
+    simplex    symbols >= 0 with sum at most 1          h(g) = max(0, g_k)        labels, categories, removal
+
+A *clause* joins parts that share one budget. The term of a sample is the sum over the parts of the clause; the support
+is the sum of all terms, or, where at most k samples can be touched, the sum of the k largest. Proof: with the set S of
+touched samples fixed, the symbols of different samples and parts are chosen independently, so the supremum is the sum
+over S of the terms; the terms are not negative, so the worst S holds the k largest. Upward and downward reach, h(g) and
+h(-g), have their own worst S. Free error rows have no owner and are summed in full.
+"""
+
+from __future__ import annotations
+
+import enum
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from . import rounding
+
+FREE = -1  # the part of an error row
+
+
+class Kind(enum.Enum):
+    """The set that the symbols of one sample and part are chosen from."""
+
+    BOX = "box"
+    BALL = "ball"
+    CROSS = "cross"
+    SIMPLEX = "simplex"
+
+
+class Part(NamedTuple):
+    """One thing an attacker can change about a sample, and the clause whose budget it counts against."""
+
+    kind: Kind
+    clause: int
+
+
+def box(generators: Tensor, dim: int = 0) -> Tensor:
+    """``sum_k |G_k|``, rounded up."""
+    total = torch.linalg.vector_norm(generators, ord=1, dim=dim)
+    return total * (1 + rounding.gamma(generators.shape[dim], total.dtype))
+
+
+def term(kind: Kind, coefficients: Tensor) -> tuple[Tensor, Tensor]:
+    """h(-g) and h(g) over the last axis, rounded up: how far down and up the symbols of one part reach."""
+    if kind is Kind.BOX:  # few symbols a sample: a plain sum is faster than a norm
+        both = coefficients.abs().sum(-1) * (1 + rounding.gamma(coefficients.shape[-1], coefficients.dtype))
+    elif kind is Kind.BALL:
+        width, dtype = coefficients.shape[-1], coefficients.dtype
+        lost = math.sqrt(rounding.tiny(width, dtype))  # squares may underflow
+        both = torch.linalg.vector_norm(coefficients, dim=-1) * (1 + rounding.gamma(width + 2, dtype))
+        both = torch.where(both > 0, both + lost, (coefficients != 0).any(-1) * lost)
+    elif kind is Kind.CROSS:
+        both = coefficients.abs().amax(-1)
+    elif coefficients.shape[-1] == 1:  # one symbol: nothing to compare it with
+        return (-coefficients[..., 0]).clamp_min(0.0), coefficients[..., 0].clamp_min(0.0)
+    else:
+        return (-coefficients.amin(-1)).clamp_min(0.0), coefficients.amax(-1).clamp_min(0.0)
+    return both, both
+
+
+def largest(terms: Tensor, budget: int | None, dim: int = 1) -> Tensor:
+    """The sum of all terms, or of the ``budget`` largest, rounded up."""
+    count = terms.shape[dim]
+    if budget is not None and budget < count:
+        terms, count = torch.topk(terms, budget, dim=dim, sorted=False).values, budget
+    total = terms.sum(dim)
+    return total * (1 + rounding.gamma(count, total.dtype))
+
+
+class _PartColumns(NamedTuple):
+    kind: Kind
+    columns: Tensor  # (owners, width); the number of columns where a sample has fewer
+    begin: int | None  # where they stand, if in one piece
+
+
+class _ClauseColumns(NamedTuple):
+    clause: int
+    budget: int | None
+    owners: np.ndarray
+    parts: list[_PartColumns]
+
+
+class Columns:
+    """The columns of a matrix of coefficients (elements, symbols), sorted by who owns them."""
+
+    def __init__(
+        self,
+        owners: np.ndarray,
+        parts: np.ndarray,
+        table: Sequence[Part],
+        budgets: Sequence[int | None],
+        device: torch.device,
+    ):
+        summed = [number for number, part in enumerate(table) if part.kind is Kind.BOX and budgets[part.clause] is None]
+        self.count = len(owners)
+        self.summed = _piece(np.flatnonzero((parts < 0) | np.isin(parts, summed)), device)
+        self.clauses: list[_ClauseColumns] = []
+        for clause, budget in enumerate(budgets):
+            members = [n for n, part in enumerate(table) if part.clause == clause and n not in summed]
+            held = np.flatnonzero(np.isin(parts, members)) if members else np.empty(0, dtype=np.int64)
+            if not len(held):
+                continue
+            distinct = np.unique(owners[held])
+            columns = [
+                _part_columns(table[n].kind, np.flatnonzero(parts == n), owners, distinct, device) for n in members
+            ]
+            self.clauses.append(_ClauseColumns(clause, budget, distinct, [c for c in columns if c is not None]))
+
+    def reach(self, coefficients: Tensor, own: Sequence[OwnTerms] = ()) -> Tensor:
+        """How far down and up the symbols reach, (2, elements), rounded up.
+
+        ``own`` are terms of samples whose symbols are not among the columns, by clause.
+        """
+        total = [box(coefficients[:, self.summed], 1)] * 2
+        unplaced = {terms.clause: terms for terms in own}
+        for clause in self.clauses:
+            ends = [term(part.kind, self._taken(coefficients, part)) for part in clause.parts]
+            symmetric = all(down is up for down, up in ends) and clause.clause not in unplaced
+            sides = []
+            for end in range(1 if symmetric else 2):
+                by_owner = torch.stack([side[end] for side in ends]).sum(0) if len(ends) > 1 else ends[0][end]
+                if clause.clause in unplaced:
+                    by_owner = unplaced[clause.clause].beside(by_owner, clause.owners, end)
+                sides.append(largest(by_owner, clause.budget))
+            total = [side + sides[-1 if end else 0] for end, side in enumerate(total)]
+            unplaced.pop(clause.clause, None)
+        for terms in unplaced.values():  # clauses without columns: one sample for each element, within any budget
+            total = [side + terms.values[end] for end, side in enumerate(total)]
+        return rounding.up(torch.stack(total))
+
+    def _taken(self, coefficients: Tensor, part: _PartColumns) -> Tensor:
+        owners, width = part.columns.shape
+        if part.begin is not None:
+            return coefficients[:, part.begin : part.begin + owners * width].unflatten(1, (owners, width))
+        padded = torch.nn.functional.pad(coefficients, (0, 1))
+        return padded[:, part.columns.flatten()].unflatten(1, (owners, width))
+
+
+class OwnTerms(NamedTuple):
+    """For each element, the term of its own sample in one clause: (2, elements), and the samples."""
+
+    clause: int
+    values: Tensor
+    samples: Tensor
+
+    def beside(self, terms: Tensor, owners: np.ndarray, end: int) -> Tensor:
+        """The terms of all owners, with the own one added to its owner, or as one more."""
+        known = torch.from_numpy(owners).to(self.samples.device)
+        place = torch.searchsorted(known, self.samples).clamp_max(len(known) - 1)
+        place = torch.where(known[place] == self.samples, place, len(known))
+        wider = torch.nn.functional.pad(terms, (0, 1))
+        added = wider.scatter_add(1, place.unsqueeze(1), self.values[end].unsqueeze(1))
+        return rounding.up(added)
+
+
+def _piece(index: np.ndarray, device: torch.device) -> slice | Tensor:
+    """An index as a slice where it is one."""
+    if len(index) and index[-1] - index[0] == len(index) - 1 and bool((np.diff(index) == 1).all()):
+        return slice(int(index[0]), int(index[-1]) + 1)
+    return torch.from_numpy(index).to(device)
+
+
+def _part_columns(
+    kind: Kind, held: np.ndarray, owners: np.ndarray, distinct: np.ndarray, device: torch.device
+) -> _PartColumns | None:
+    if not len(held):
+        return None
+    held = held[np.argsort(owners[held], kind="stable")]
+    place = np.searchsorted(distinct, owners[held])
+    counts = np.bincount(place, minlength=len(distinct))
+    index = np.full((len(distinct), counts.max()), len(owners), dtype=np.int64)
+    index[place, np.arange(len(held)) - np.repeat(np.cumsum(counts) - counts, counts)] = held
+    flat = index.flatten()
+    piece = _piece(flat, device)
+    return _PartColumns(kind, torch.from_numpy(index).to(device), piece.start if isinstance(piece, slice) else None)
