@@ -16,7 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-TESTS = [
+TESTS = [  # test_NAME.py, somewhere under tests/boundflow
     "laws",
     "functions",
     "traps",
@@ -167,6 +167,11 @@ MUTANTS = [
 # fmt: on
 
 
+def test_file(name: str) -> Path:
+    (path,) = (ROOT / "tests" / "boundflow").rglob(f"test_{name}.py")
+    return path
+
+
 def caught(mutant: tuple[str, str, str, str]) -> tuple[bool, float]:
     """Whether a test fails on a copy of the package with this bug."""
     file, right, wrong, _ = mutant
@@ -178,7 +183,7 @@ def caught(mutant: tuple[str, str, str, str]) -> tuple[bool, float]:
         (package / file).write_text(source.replace(right, wrong))
         command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", "-p", "no:xdist"]
         command += ["-o", f"pythonpath={folder} {ROOT / 'tests'}"]  # the copy, not the repository
-        command += [str(ROOT / "tests" / f"test_{name}.py") for name in dict.fromkeys(FIRST.get(file, []) + TESTS)]
+        command += [str(test_file(name)) for name in dict.fromkeys(FIRST.get(file, []) + TESTS)]
         environment = {**os.environ, "PYTHONPATH": folder, "OMP_NUM_THREADS": "1", "PYTHONDONTWRITEBYTECODE": "1"}
         run = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)
     if run.returncode not in (0, 1, 2):
