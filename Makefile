@@ -1,4 +1,5 @@
-# One virtual environment, made once and again when pyproject.toml or constraints.txt change.
+# One virtual environment, made once and again when one of these files changes.
+INSTALLS := pyproject.toml constraints.txt boundflow/version.py
 PYTHON ?= python3
 INSTALLED := .venv/.installed
 # what the command alone needs
@@ -35,12 +36,12 @@ clean:
 	rm -rf runs/demo build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
 	find . -path ./.venv -prune -o -type d -name __pycache__ -exec rm -rf {} +
 
-$(COMMAND): pyproject.toml constraints.txt
+$(COMMAND): $(INSTALLS)
 	test -x .venv/bin/python || $(PYTHON) -m venv .venv
 	.venv/bin/python -m pip install -c constraints.txt -e ".[command]"
 	touch $@
 
-$(INSTALLED): pyproject.toml constraints.txt
+$(INSTALLED): $(INSTALLS)
 	test -x .venv/bin/python || $(PYTHON) -m venv .venv
 	.venv/bin/python -m pip install -c constraints.txt -e ".[test]"
 	touch $@

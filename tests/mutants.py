@@ -16,7 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-TESTS = [
+TESTS = [  # test_NAME.py, somewhere under tests/boundflow
     "laws",
     "functions",
     "traps",
@@ -51,7 +51,7 @@ FIRST = {  # where a bug in a file most likely shows: those tests go first
     "rules/selections.py": ["operators"],
     "rules/softmax.py": ["traps", "operators"],
     "rules/normalisation.py": ["traps", "operators"],
-    "rules/convolution.py": ["traps", "operators"],
+    "rules/convolution.py": ["convolution", "traps", "operators"],
 }
 
 # fmt: off
@@ -105,7 +105,8 @@ MUTANTS = [
     ("losses.py", "return mul(grad, slope), for_targets, None\n\n\ndef _bce_bounds", "return slope, for_targets, None\n\n\ndef _bce_bounds", "upstream gradient ignored"),
     ("losses.py", "ends = torch.minimum(torch.minimum(first, second), inner), torch.maximum(first, second)", "ends = torch.minimum(first, second), torch.maximum(first, second)", "soft labels taken as monotone"),
     ("losses.py", "total = own.sum()", "total = (own != 0).sum().to(own.dtype)", "class weights missing in the divisor"),
-    ("rules/convolution.py", ", torch.backends.nnpack.flags(**off):", ":", "convolutions by NNPACK"),
+    ("rules/convolution.py", "    (torch._C._get_nnpack_enabled, torch._C._set_nnpack_enabled),\n", "", "convolutions by NNPACK"),
+    ("rules/convolution.py", "if self._inside == 0:\n                for", "if True:\n                for", "a thread hands the libraries back while another convolves"),
     ("rules/linear.py", "(_ends(x, 1.0, like, dims).abs().amax(0, True), a)", "(_ends(x, a, like, dims), a)", "rounding charged at the wrong end"),
     ("rules/softmax.py", "low, high = softmax_bounds(ends)", "low, high = bounds", "slopes of softmax not on the way from the center"),
     ("symbols.py", "return self.threat is None and self._count == 0", "return self.threat is None", "spaces without a threat share rows"),
@@ -167,6 +168,11 @@ MUTANTS = [
 # fmt: on
 
 
+def test_file(name: str) -> Path:
+    (path,) = (ROOT / "tests" / "boundflow").rglob(f"test_{name}.py")
+    return path
+
+
 def caught(mutant: tuple[str, str, str, str]) -> tuple[bool, float]:
     """Whether a test fails on a copy of the package with this bug."""
     file, right, wrong, _ = mutant
@@ -178,7 +184,7 @@ def caught(mutant: tuple[str, str, str, str]) -> tuple[bool, float]:
         (package / file).write_text(source.replace(right, wrong))
         command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", "-p", "no:xdist"]
         command += ["-o", f"pythonpath={folder} {ROOT / 'tests'}"]  # the copy, not the repository
-        command += [str(ROOT / "tests" / f"test_{name}.py") for name in dict.fromkeys(FIRST.get(file, []) + TESTS)]
+        command += [str(test_file(name)) for name in dict.fromkeys(FIRST.get(file, []) + TESTS)]
         environment = {**os.environ, "PYTHONPATH": folder, "OMP_NUM_THREADS": "1", "PYTHONDONTWRITEBYTECODE": "1"}
         run = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)
     if run.returncode not in (0, 1, 2):

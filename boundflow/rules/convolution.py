@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-import warnings
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -23,16 +23,50 @@ from .bilinear import Product, Rule, apart, contraction, first_samples
 from .linear import sum_
 from .structural import selected, view
 
-# switching oneDNN off says, every time, that this machine has no Intel GPU
-warnings.filterwarnings("ignore", message="TF32 acceleration on top of oneDNN")
+# Each flag alone: torch.backends.*.flags would also set the precision of products, and warn of a GPU that is not there.
+LIBRARIES = (
+    (torch._C._get_cudnn_enabled, torch._C._set_cudnn_enabled),
+    (torch._C._get_mkldnn_enabled, torch._C._set_mkldnn_enabled),
+    (torch._C._get_nnpack_enabled, torch._C._set_nnpack_enabled),
+)
+
+
+class _WithoutLibraries:
+    """No cuDNN, oneDNN and NNPACK: Winograd and FFT do not obey the rounding bound, im2col does.
+
+    The flags belong to the process, so threads share them: the first to enter switches the libraries off, the last to
+    leave restores them. If each restored what it had found, one would hand them to another that still convolves.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._inside = 0
+        self._before: list[bool] = []
+
+    def __enter__(self) -> None:
+        with self._lock:
+            if self._inside == 0:
+                self._before = [enabled() for enabled, _ in LIBRARIES]
+                for _, enable in LIBRARIES:
+                    enable(False)
+            self._inside += 1
+
+    def __exit__(self, *_: object) -> None:
+        with self._lock:
+            self._inside -= 1
+            if self._inside == 0:
+                for (_, enable), before in zip(LIBRARIES, self._before, strict=True):
+                    enable(before)
+
+
+without_libraries = _WithoutLibraries()
 
 
 def _direct(f: Callable[..., Tensor]) -> Callable[..., Tensor]:
-    """Run without cuDNN, oneDNN and NNPACK: Winograd and FFT do not obey the rounding bound, im2col does."""
+    """f, computed by direct sums."""
 
     def run(*args: Any) -> Tensor:
-        off = {"enabled": False}
-        with torch.backends.cudnn.flags(**off), torch.backends.mkldnn.flags(**off), torch.backends.nnpack.flags(**off):
+        with without_libraries:
             return f(*args)
 
     return run

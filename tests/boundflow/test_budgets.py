@@ -13,7 +13,7 @@ import torch.nn as nn
 import torch.nn.functional as F
 from poisons import Data
 from pytest import MonkeyPatch
-from test_threats import FEATURES, LOSSES, SAMPLES, THREATS, T, batches, certified, network, observed, with_holes
+from threat_cases import FEATURES, LOSSES, SAMPLES, THREATS, T, batches, certified, network, observed, with_holes
 from torch import Tensor
 
 import boundflow as bf

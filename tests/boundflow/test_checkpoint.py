@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import torch
 import torch.nn as nn
-from test_certify import moons, network
+from moons import moons, network
 
 import boundflow as bf
 from boundflow import files

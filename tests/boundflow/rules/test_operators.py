@@ -17,26 +17,6 @@ from sampling import SYMBOLS, Case, off_the_form, outside
 
 import boundflow as bf
 
-# Rules without an example in the table, by the tests in this file and in test_tensor.py that cover them.
-COVERED = {
-    *("max_pool2d_with_indices.default", "max_pool2d_with_indices_backward.default"),
-    *("native_layer_norm_backward.default", "_to_copy.default", "copy.default", "fill.Scalar", "fill.Tensor"),
-    *(
-        "all.default",
-        "all.dim",
-        "any.default",
-        "any.dim",
-        "isnan.default",
-        "isinf.default",
-        "isfinite.default",
-        "zero.default",
-    ),
-    *("bitwise_and.Tensor", "bitwise_or.Tensor", "bitwise_not.default"),
-    *("logical_and.default", "logical_or.default", "logical_not.default"),
-    *("full_like.default", "zeros_like.default", "ones_like.default"),
-    *("new_full.default", "new_ones.default", "new_zeros.default"),
-}
-
 SEEDS = st.integers(0, 2**32 - 1)
 DTYPES = pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=["float32", "float64"])
 DOMAINS = pytest.mark.parametrize("rows", [0, SYMBOLS], ids=["interval", "zonotope"])
