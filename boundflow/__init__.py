@@ -2,22 +2,29 @@
 
 from . import errors, losses, rounding, rules, threats
 from .bounded import Bounded
-from .certificate import Accuracy, Certificate, Prediction, load
+from .certificate import Certificate, load
 from .errors import (
     BoundFlowError,
     CrossedBounds,
     MixedSymbols,
     MixedTensors,
+    OutsideBounds,
     PlainTarget,
     StaleAlias,
     Undecided,
     UnsafePrecision,
     UnsupportedOperator,
+    UnsupportedProgram,
     VoidBounds,
+    WideBounds,
 )
 from .lift import ball, centers, interval, lift
+from .prediction import Accuracy, Prediction
+from .progress import Step
+from .recipe import Recipe
 from .symbols import Symbols
-from .training import Step, certify
+from .training import certify
+from .tripwire import check
 from .version import __version__
 
 __all__ = [
@@ -28,19 +35,24 @@ __all__ = [
     "CrossedBounds",
     "MixedSymbols",
     "MixedTensors",
+    "OutsideBounds",
     "PlainTarget",
     "Prediction",
+    "Recipe",
     "StaleAlias",
     "Step",
     "Symbols",
     "Undecided",
     "UnsafePrecision",
     "UnsupportedOperator",
+    "UnsupportedProgram",
     "VoidBounds",
+    "WideBounds",
     "__version__",
     "ball",
     "centers",
     "certify",
+    "check",
     "errors",
     "interval",
     "lift",

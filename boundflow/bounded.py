@@ -486,6 +486,8 @@ def concretised(
     """
     if nonnegative:
         bounds = bounds.clamp_min(0.0)
+    if not thread.arithmetic.outward:  # ends that should be the same may be computed to differ in their last digit
+        bounds = torch.stack((bounds.amin(0), bounds.amax(0)))
     if form is None or not len(form.rows):
         form = None
     elif sharp:

@@ -29,7 +29,7 @@ from .answers import answers, require_same
 from .errors import BoundFlowError
 from .state import Space, Trainer, held, restore, space_of
 
-FORMAT = 2
+FORMAT = 3
 KEY = "boundflow-checkpoint"
 EVERY = 60.0  # seconds
 
@@ -110,7 +110,7 @@ class Checkpoint:
 
     def _read(self, path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
         tensors, text = files.read(path, KEY, "checkpoint")
-        content = files.unsealed(path, text, tensors, FORMAT)
+        content = files.unsealed(path, text, tensors, (FORMAT,), "finish it with that version, or start afresh")
         then, now = content["recipe"], self.recipe
         names = sorted(name for name in {*then, *now} if then.get(name) != now.get(name))
         if names:

@@ -19,33 +19,36 @@ import torch
 from torch import Tensor, nn
 
 from . import rounding
+from .batch_independence import samples_meet
 from .bounded import Bounded, concretised
 from .clean import Excess
 from .context import using
-from .mixing import outputs, treated_apart
+from .prepared import Prepared
 from .rules.linear import combination
 from .symbols import Symbols
-from .threats import Threat
 from .tuning import COPIES_OF_AN_ACTIVATION
 
 
-def rows_fit(
-    model: nn.Module, threat: Threat, x: Tensor, targets: Tensor, batches: Sequence[Tensor], memory: float
-) -> bool:
+def rows_fit(prepared: Prepared, batches: Sequence[Tensor]) -> bool:
     """Whether one row for each symbol of each visited sample, over all trained scalars, stays within the memory."""
-    lifted = threat.lift(Symbols(threat), x[:1], targets[:1], [0])
+    threat, x = prepared.threat, prepared.x
+    lifted = threat.lift(Symbols(threat), x[:1], prepared.targets[:1], [0])
     rows = max((len(part.form.rows) for part in lifted if isinstance(part, Bounded)), default=0)
     visited = len(torch.cat(list(batches)).unique())
-    return rows * visited * _trained(model) * x.element_size() <= memory
+    return rows * visited * _trained(prepared.model) * x.element_size() <= prepared.recipe.memory
 
 
-def chunk_size(model: nn.Module, x: Tensor, symbols: Symbols | None, batch: Tensor, memory: float) -> int:
-    """How many samples of a batch are held at a time."""
-    if symbols is None:
+def chunk_size(prepared: Prepared, space: Symbols | None, batch: Tensor) -> int:
+    """How many samples of a batch are held at a time.
+
+    All of them where a forward pass draws numbers or changes state, and where samples meet.
+    """
+    if space is None or prepared.effects.draws or prepared.effects.changes:
         return len(batch)
+    model, x = prepared.model, prepared.x
     elements = _activations(model, x[batch[:1]])
-    size = int(memory / max(1, COPIES_OF_AN_ACTIVATION * elements * _trained(model) * x.element_size()))
-    if size >= len(batch) or not treated_apart(model, x[batch[:64]], max(2, size)):
+    size = int(prepared.recipe.memory / max(1, COPIES_OF_AN_ACTIVATION * elements * _trained(model) * x.element_size()))
+    if size >= len(batch) or samples_meet(model, prepared.observed[batch[:64]], training=True):
         return len(batch)
     return max(2, size)
 
@@ -56,10 +59,18 @@ def _trained(model: nn.Module) -> int:
 
 def _activations(model: nn.Module, x: Tensor) -> int:
     """The numbers that the layers of a model put out for one sample."""
-    watched = copy.deepcopy(model).eval()
-    layers = [module for module in watched.modules() if not list(module.children())]
+    watched, count = copy.deepcopy(model).eval(), 0
+
+    def see(module: nn.Module, args: object, output: object) -> None:
+        nonlocal count
+        count += output.numel() if isinstance(output, Tensor) else 0
+
+    for module in watched.modules():
+        if not list(module.children()):
+            module.register_forward_hook(see)
     with torch.no_grad():
-        return max(1, sum(output.numel() for output in outputs(watched, layers, torch.nan_to_num(x))))
+        watched(torch.nan_to_num(x))
+    return max(1, count)
 
 
 @contextmanager

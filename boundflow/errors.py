@@ -49,3 +49,15 @@ class PlainTarget(BoundFlowError):
 
 class UnsafePrecision(BoundFlowError):
     """A global flag makes PyTorch compute with less precision than the rounding rules assume."""
+
+
+class UnsupportedProgram(BoundFlowError):
+    """A program does what plain training and training on sets could not do alike, such as drawing numbers of numpy."""
+
+
+class OutsideBounds(BoundFlowError):
+    """A plain run left the set that must hold it: the two did not execute the same program, or a rule is wrong."""
+
+
+class WideBounds(UserWarning):
+    """Sets of an own loop have become so wide that they say little: shown once for each space of symbols."""

@@ -11,6 +11,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -56,15 +57,19 @@ def sealed(content: dict[str, Any], tensors: dict[str, Tensor]) -> str:
     return json.dumps({**content, "digest": _digest(content, tensors)}, sort_keys=True)
 
 
-def unsealed(path: str | Path, text: str, tensors: dict[str, Tensor], version: int) -> dict[str, Any]:
-    """What a file says, if it was written by this version and nothing has changed since."""
+def unsealed(
+    path: str | Path, text: str, tensors: dict[str, Tensor], formats: Sequence[int], advice: str
+) -> dict[str, Any]:
+    """What a file says, if it has a format that is known and nothing has changed since."""
     try:
         content = json.loads(text)
         digest = content.pop("digest", None)
     except (ValueError, AttributeError):
         raise BoundFlowError(f"{path} is damaged: what it says of itself cannot be read") from None
-    if content.get("format") != version:
-        raise BoundFlowError(f"{path} was written by another version of boundflow and cannot be read by this one")
+    if content.get("format") not in formats:
+        raise BoundFlowError(
+            f"{path} was written by another version of boundflow and cannot be read by this one: {advice}"
+        )
     if digest != _digest(content, tensors):
         raise BoundFlowError(f"{path} is damaged: its content is not what was written")
     return content

@@ -7,6 +7,7 @@ meet a set are exact constants: what they hold is what is meant.
 from __future__ import annotations
 
 import math
+import warnings
 from typing import Any
 
 import torch
@@ -15,8 +16,10 @@ from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from . import rounding
 from .bounded import Bounded, ball_form, checked, point
-from .errors import BoundFlowError, CrossedBounds, MixedTensors, UnsupportedOperator
+from .errors import BoundFlowError, CrossedBounds, MixedTensors, UnsupportedOperator, WideBounds
 from .symbols import Symbols
+
+WIDE = 1e3  # times the size of a parameter: no prediction is certain any more
 
 
 def interval(lower: Any, upper: Any) -> Bounded:
@@ -108,12 +111,29 @@ def centers(module: torch.nn.Module) -> torch.nn.Module:
 def _count_step(optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
     """Every optimizer step on bounded parameters advances the clock that errors report; others are none of ours."""
     parameters = (parameter for group in optimizer.param_groups for parameter in group["params"])
-    spaces = {id(p._symbols): p._symbols for p in parameters if isinstance(p, Bounded)}
+    spaces = {id(p._symbols): p for p in parameters if isinstance(p, Bounded)}
     if spaces:
         rounding.require_gradual_underflow()
-    for symbols in spaces.values():
-        if symbols is not None:
-            symbols.count_step(optimizer)
+    for parameter in spaces.values():
+        if parameter._symbols is not None:
+            parameter._symbols.count_step(optimizer)
+            _warn_of_width(parameter, parameter._symbols)
+
+
+def _warn_of_width(parameter: Bounded, symbols: Symbols) -> None:
+    """Say once that sets have blown up, long before they are infinite. Looked at now and then: a GPU must not wait."""
+    steps = symbols.steps
+    if symbols.warned_of_width or (steps & (steps - 1) and steps % 16):
+        return
+    lower, upper = parameter._bounds
+    if float((upper - lower).max()) > WIDE * (1 + float(torch.minimum(lower.abs(), upper.abs()).max())):
+        symbols.warned_of_width = True
+        warnings.warn(
+            f"after {steps} steps a parameter is only known up to {float((upper - lower).max()):.2g}: the sets have "
+            "blown up and will certify nothing. Use a smaller radius, fewer or smaller steps, or zonotopes.",
+            WideBounds,
+            stacklevel=3,
+        )
 
 
 _counting = False

@@ -19,8 +19,9 @@ from typing import Any, TextIO
 import torch
 from torch import Tensor, nn
 
-from .certificate import Accuracy, Certificate, Prediction
+from .certificate import Certificate
 from .errors import BoundFlowError
+from .prediction import Accuracy, Prediction
 from .threats import Threat
 
 SAMPLES = 200  # of the training data are looked at where there is no validation set

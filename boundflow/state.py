@@ -1,24 +1,25 @@
 """The state of a training as plain data: numbers as tensors, everything else as JSON that refers to them by name.
 
-A *trainer* is a model and what makes its next step. Its state are the tensors of the model and what the optimizer keeps
-of each parameter: plain tensors, numbers, and sets. A set is its bounds, its center and radius, and its generators;
-after a reduction these are a diagonal, of which only the diagonal is kept. What the rows stand for is kept once, with
-the space of symbols.
+A *trainer* is a model and what makes its next step. Its state are the tensors of the model, the attributes that its
+forward pass has changed, and what the optimizer keeps of each parameter: plain tensors, numbers, and sets
+(`codec.py`). What rows stand for is kept once, with the space of symbols.
 """
 
 from __future__ import annotations
 
 import warnings
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from .bounded import Bounded, Form, ball_form
+from . import codec
+from .bounded import Bounded
 from .errors import BoundFlowError
 from .expansion import Expansion
+from .forward_effects import attributes, contents
 from .rows import Rows
 from .symbols import Symbols
 
@@ -30,12 +31,26 @@ class Trainer:
     model: nn.Module
     optimizer: torch.optim.Optimizer
     schedule: Any = None
+    initial: dict[str, bytes] = field(default_factory=dict)  # the attributes as they were, to tell which have changed
+
+    def __post_init__(self) -> None:
+        self.initial.update(contents(self.model, attributes_only=True))
 
     def tensors(self) -> dict[str, Tensor]:
         return {**dict(self.model.named_parameters()), **dict(self.model.named_buffers())}
 
+    def changed(self) -> dict[str, Any]:
+        """Attributes of modules that are not what they were, by name: what a forward pass keeps outside buffers."""
+        return changed_attributes(self.model, self.initial)
+
     def parameters(self) -> list[Tensor]:
         return [parameter for group in self.optimizer.param_groups for parameter in group["params"]]
+
+    def step(self) -> None:
+        """The next step, and that of the schedule."""
+        self.optimizer.step()
+        if self.schedule is not None:
+            self.schedule.step()
 
     def skip(self, steps: int) -> None:
         """Bring the schedule to where it is after so many steps."""
@@ -45,18 +60,29 @@ class Trainer:
                 self.schedule.step()
 
 
+def changed_attributes(model: nn.Module, initial: dict[str, bytes]) -> dict[str, Any]:
+    """Attributes of modules that are not what they were, by name."""
+    found = {}
+    for path, module in model.named_modules():
+        for name, value in attributes(module).items():
+            found[f"{path}.{name}" if path else name] = value
+    now = contents(model, attributes_only=True)
+    return {name: value for name, value in found.items() if initial.get(name) != now[name]}
+
+
 def held(side: str, trainer: Trainer, tensors: dict[str, Tensor]) -> dict[str, Any]:
     """Model and optimizer as JSON data that refer to tensors by name."""
-    model = {name: _entry(f"{side}/model/{name}", value, tensors) for name, value in trainer.tensors().items()}
+    model = {name: entry(f"{side}/model/{name}", value, tensors) for name, value in trainer.tensors().items()}
+    kept = {name: entry(f"{side}/attributes/{name}", value, tensors) for name, value in trainer.changed().items()}
     state = [  # pairs, and no dict: a reduction stacks the tensors in the order in which the optimizer made them
-        [(key, _entry(f"{side}/optimizer/{number}/{key}", value, tensors)) for key, value in kept.items()]
+        [(key, entry(f"{side}/optimizer/{number}/{key}", value, tensors)) for key, value in kept.items()]
         for number, kept in enumerate(trainer.optimizer.state.get(part, {}) for part in trainer.parameters())
     ]
     groups = [
         {key: option for key, option in group.items() if isinstance(option, bool | int | float)}
         for group in trainer.optimizer.param_groups
     ]
-    return {"model": model, "optimizer": state, "groups": groups}
+    return {"model": model, "attributes": kept, "optimizer": state, "groups": groups}
 
 
 def restore(
@@ -65,63 +91,58 @@ def restore(
     """The opposite of `held`."""
     with torch.no_grad():
         for name, target in trainer.tensors().items():
-            value = _value(f"{side}/model/{name}", said["model"][name], tensors, symbols, target.device)
+            value = made(f"{side}/model/{name}", said["model"][name], tensors, symbols, target.device)
             if isinstance(target, Bounded):
                 target._bounds, target._form, target._symbols = value._bounds, value._form, symbols
                 target._exact, target._nonnegative = value._exact, value._nonnegative
+            elif isinstance(value, Bounded):  # a buffer that a forward pass made a set
+                assign(trainer.model, name, value)
             else:
                 target.copy_(value)
+    device = trainer.parameters()[0].device
+    for name, said_of in said["attributes"].items():
+        assign(trainer.model, name, made(f"{side}/attributes/{name}", said_of, tensors, symbols, device))
     for number, (parameter, kept) in enumerate(zip(trainer.parameters(), said["optimizer"], strict=True)):
-        for key, entry in kept:
+        for key, said_of in kept:
             name = f"{side}/optimizer/{number}/{key}"
-            trainer.optimizer.state[parameter][key] = _value(name, entry, tensors, symbols, parameter.device)
+            trainer.optimizer.state[parameter][key] = made(name, said_of, tensors, symbols, parameter.device)
     trainer.skip(steps)
     for group, options in zip(trainer.optimizer.param_groups, said["groups"], strict=True):
         group.update(options)  # what the optimizer itself counts there
 
 
+def assign(model: nn.Module, name: str, value: Any) -> None:
+    """Set a buffer or an attribute of a module by its name."""
+    path, _, last = name.rpartition(".")
+    setattr(model.get_submodule(path), last, value)
+
+
 # --- one value ------------------------------------------------------------------------------------------------------
 
 
-def _entry(name: str, value: Any, tensors: dict[str, Tensor]) -> dict[str, Any]:
+def entry(name: str, value: Any, tensors: dict[str, Tensor]) -> dict[str, Any]:
     """What a file says of a value; its numbers go into ``tensors``."""
     if value is None or isinstance(value, bool | int | float | str):
         return {"value": value}
+    if isinstance(value, Bounded):
+        parts, flags = codec.pack(value)
+        tensors |= codec.named(name, parts)
+        return {"set": flags}
     if not isinstance(value, Tensor):
-        raise BoundFlowError(f"{name} is a {type(value).__name__}, which a checkpoint cannot hold")
-    if not isinstance(value, Bounded):
-        tensors[name] = value.detach().clone()
-        return {"on_cpu": value.device.type == "cpu"}
-    tensors[f"{name}/bounds"] = value._checked()._bounds
-    entry = {"exact": value._exact, "nonnegative": value._nonnegative, "form": value._form is not None}
-    if value._form is not None:
-        form = value._form.dense
-        tensors |= {f"{name}/center": form.center, f"{name}/radius": form.radius}
-    if value.affine:
-        flat = form.generators.reshape(len(form.rows), -1)
-        diagonal = flat.diagonal()
-        entry["diagonal"] = flat.shape[0] == flat.shape[1] and bool(flat.count_nonzero() == diagonal.count_nonzero())
-        tensors[f"{name}/rows"] = torch.from_numpy(form.rows.numbers)
-        tensors[f"{name}/generators"] = diagonal.clone() if entry["diagonal"] else form.generators
-    return entry
+        raise BoundFlowError(
+            f"{name} is a {type(value).__name__}, which a file without code cannot hold: keep it in a tensor"
+        )
+    tensors[name] = value.detach().clone()
+    return {"on_cpu": value.device.type == "cpu"}
 
 
-def _value(name: str, entry: dict[str, Any], tensors: dict[str, Tensor], symbols: Symbols, device: torch.device) -> Any:
-    """The opposite of `_entry`."""
-    if "value" in entry:
-        return entry["value"]
-    if "on_cpu" in entry:  # optimizers keep their counters there, wherever the parameters are
-        return tensors[name].to("cpu" if entry["on_cpu"] else device)
-    bounds, form = tensors[f"{name}/bounds"].to(device), None
-    if entry["form"]:
-        center, radius = (tensors[f"{name}/{part}"].to(device) for part in ("center", "radius"))
-        form = ball_form(center, radius)
-        if "diagonal" in entry:
-            generators, rows = tensors[f"{name}/generators"].to(device), tensors[f"{name}/rows"].numpy()
-            if entry["diagonal"]:
-                generators = generators.diag().view(-1, *center.shape)
-            form = Form(center, generators, radius, Rows(rows))
-    return Bounded(bounds, form, symbols, entry["exact"], nonnegative=entry["nonnegative"])
+def made(name: str, said: dict[str, Any], tensors: dict[str, Tensor], symbols: Symbols | None, device: Any) -> Any:
+    """The opposite of `entry`."""
+    if "value" in said:
+        return said["value"]
+    if "set" in said:
+        return codec.unpack(codec.of(name, tensors), said["set"], symbols, device)
+    return tensors[name].to("cpu" if said["on_cpu"] else device)  # optimizers keep their counters on the CPU
 
 
 # --- the space of symbols -------------------------------------------------------------------------------------------
@@ -169,7 +190,8 @@ class Space(NamedTuple):
         found = {name.removeprefix("symbols/"): value for name, value in tensors.items() if name.startswith("symbols/")}
         weights = found.pop("weights", None)
         arrays = {name: value.numpy() for name, value in found.items()}
-        symbols._registry.new(*(np.repeat(arrays[name], arrays["lengths"]) for name in ("owners", "parts")))
+        owners, parts = (np.repeat(arrays[name], arrays["lengths"]) for name in ("owners", "parts"))
+        symbols._registry.new(owners, parts)
         samples, ledger = arrays["samples"].tolist(), symbols._ledger
         ledger.first_row = dict(zip(samples, arrays["first_rows"].tolist(), strict=True))
         lines = arrays["raw"].reshape(len(samples), -1) if samples else ()

@@ -10,7 +10,7 @@ reaches come from one set of coefficients.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
@@ -104,7 +104,7 @@ class _Elements:
         # hidden units last to first: an element then shares its few symbols with its neighbours
         self.axes = (0, *(dims if factors is not None else reversed(dims)))
 
-    def chunks(self, columns: int, other: Tensor, view: View) -> Sequence[tuple[int, Tensor, Tensor, Tensor]]:
+    def chunks(self, columns: int, other: Tensor, view: View) -> Iterator[tuple[int, Tensor, Tensor, Tensor]]:
         """Where each chunk begins, its rows, its coefficients, and what those may be off by, summed."""
         generators, factors = self.form.generators, self.factors
         elements = generators.permute(self.axes).reshape(len(self.form.rows), -1).T

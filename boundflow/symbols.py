@@ -56,6 +56,7 @@ class Symbols:
         self.arithmetic: Arithmetic = replace(thread.arithmetic, pieces=0, length=1)
         self.steps = 0  # of the optimizer that has made most: what errors report
         self.resumed_at = 0
+        self.warned_of_width = False  # or nobody is to be warned
         self._counted: dict[int, int] = {}
         self.table: list[Part] = []
         self.budgets: list[int | None] = []

@@ -3,89 +3,67 @@
     lift the batch; forward; loss; backward; promote; optimizer step; reduce
 
 The loop is the one a user of PyTorch would write. It runs twice, step by step, with the same initial weights, batches,
-masks and options: on the observed data with plain tensors (the nominal model), and on sets. All choices are fixed
-before the first step, the number of steps included, and the certificate records them.
+masks and options: on the observed data with plain tensors (the nominal model), and on sets. After every step the plain
+parameters must lie inside the set (`tripwire.py`). All choices are fixed before the first step, the number of steps
+included, and the certificate records them.
 """
 
 from __future__ import annotations
 
 import copy
-import hashlib
-import itertools
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
-from torch.nn.modules.batchnorm import _BatchNorm
 
-from .bounded import Bounded
-from .certificate import REGRESSION, Certificate, versions
+from . import rounding
+from .bounded import point
+from .certificate import Certificate, versions
 from .checkpoint import EVERY, Checkpoint, Made
 from .chunks import accumulated, chunk_size, rows_fit
 from .clipping import clipped_gradients
-from .errors import BoundFlowError, VoidBounds
+from .draws import Draws
+from .errors import VoidBounds
 from .files import fingerprint
 from .lift import lift
-from .losses import hinge
+from .prepared import Prepared
 from .progress import SAMPLES, Bar, Step, shown
-from .state import Trainer, space_of
+from .recipe import LOSSES, Recipe
+from .state import space_of
 from .symbols import Symbols
 from .threats import Lifted, Linf, Threat
-from .tuning import MEMORY
+from .tripwire import Tripwire
 
-LOSSES: dict[str, Callable[..., Tensor]] = {
-    "bce": F.binary_cross_entropy_with_logits,
-    "hinge": hinge,
-    "ce": F.cross_entropy,
-    "mse": F.mse_loss,
-}
-DOMAINS = ("interval", "zonotope")
+Callback = Callable[[Step], None]
 
 
 def certify(
     model: nn.Module,
     data: tuple[Any, Any],
+    recipe: Recipe | None = None,
     *,
     threat: Threat,
-    loss: str = "ce",
-    optimizer: type[torch.optim.Optimizer] = torch.optim.SGD,
-    optimizer_options: dict[str, Any] | None = None,
-    schedule: Callable[[torch.optim.Optimizer], Any] | None = None,
-    epochs: int = 1,
-    steps: int | None = None,
-    batch_size: int | None = None,
-    seed: int = 0,
-    domain: str = "zonotope",
-    order: int = 20,
-    clip_gradients: float | None = None,
-    memory: float = MEMORY,
-    device: Any = None,
-    dtype: torch.dtype | None = None,
-    callbacks: Sequence[Callable[[Step], None]] = (),
+    callbacks: Sequence[Callback] = (),
     progress: bool | None = None,
     validation: tuple[Any, Any] | None = None,
     test_epsilon: Any = 0.0,
     checkpoint: str | Path | None = None,
     checkpoint_every: float = EVERY,
     resume: bool = False,
+    **fields: Any,
 ) -> Certificate:
     """Train a copy of ``model`` on every dataset the threat allows, and on the observed one.
 
     ``data`` are inputs (N, ...) and targets (N,): classes for "bce", "hinge" and "ce", numbers for "mse". Parameters
     that do not require gradients stay frozen. A pretrained model is a model like any other: its weights are the trusted
-    start. ``batch_size=None`` takes all samples at once; otherwise batches are shuffled anew each epoch, by the seed.
-    ``steps`` ends training after so many steps. If the bounds become void, training stops and the certificate says at
-    which step; it then certifies nothing. (A threat whose very first sets are not finite raises.)
-
-    ``clip_gradients`` clips the gradient of every single sample to that norm before the mean is taken, in plain
-    training too: slower, and what bounds a sample that may be anything (`Replacement`).
-
-    ``memory`` (bytes) decides how much of a batch is held at a time, and whether every sample gets rows of its own;
-    where those do not fit, the certificate records what was not tracked.
+    start. How it is trained is a `Recipe`, or its ``fields``: ``loss="bce", epochs=3, batch_size=100, seed=0,
+    optimizer=torch.optim.SGD, optimizer_options={"lr": 0.1}, domain="zonotope", ...``. If the bounds become void,
+    training stops and the certificate says at which step; it then certifies nothing. (A threat whose very first sets
+    are not finite raises.)
 
     ``progress`` shows a bar on standard error, by default only on a terminal, with the accuracy by now on
     ``validation`` (inputs and targets, every feature moved by at most ``test_epsilon``) or else on some of the training
@@ -95,248 +73,172 @@ def certify(
     at the end, and when the run is interrupted. With ``resume`` the run goes on from that file, if it is there, and
     gives the same certificate as one that was never interrupted; a file of another run is refused.
     """
-    run = _Run(model, data, threat, loss, optimizer, optimizer_options or {}, schedule, seed, device, dtype)
-    run.clip_gradients = clip_gradients
-    if clip_gradients is not None and not clip_gradients > 0:
-        raise ValueError(f"clip_gradients must be a positive norm, got {clip_gradients}")
-    if threat.touches("gradients") and clip_gradients is None:
-        raise ValueError("a replaced sample can have any gradient: bound it with clip_gradients=C")
-    if domain not in DOMAINS:
-        raise ValueError(f"domain must be one of {', '.join(DOMAINS)}, not {domain!r}")
-    for name, number in (("epochs", epochs), ("batch_size", batch_size), ("steps", steps)):
-        if number is not None and number < 1:
-            raise ValueError(f"{name} must be at least 1, got {number}")
-    batches = list(itertools.islice(_batches(len(run.x), batch_size, epochs, seed, run.x.device), steps))
-    nominal, certified = copy.deepcopy(run.model), copy.deepcopy(run.model)
-    symbols, untracked = None, []
-    if domain == "zonotope":
-        tracks = rows_fit(run.model, threat, run.x, run.targets, batches, memory)
-        symbols = Symbols(threat, order=order, tracks=tracks)
-        if not tracks:
-            untracked.append("rows of the samples did not fit into memory: what was done to them is an error each time")
-    if threat.budget is not None and (symbols is None or not symbols.tracks):
-        untracked.append(f"no rows, no run-wide budget: at most {threat.budget} samples in every batch")
-    elif threat.touches("gradients"):
-        untracked.append(f"replaced gradients have no rows: {_replaced(threat)} in every batch")
-    lift(certified, symbols)
-    observed, sets = run.trainer(nominal), run.trainer(certified)
-    recipe = {
-        "loss": loss,
-        "task": "regression" if loss == REGRESSION else "classification",
-        "threat": repr(threat),
-        "optimizer": optimizer.__name__,
-        "optimizer_options": {key: _recorded(option) for key, option in (optimizer_options or {}).items()},
-        "schedule": run.schedule_record(len(batches)),
-        "epochs": epochs,
-        "batch_size": batch_size,
-        "seed": seed,
-        "domain": domain,
-        "order": order if domain == "zonotope" else None,
-        "clip_gradients": clip_gradients,
-        "steps": len(batches),
-        "step_chosen": "the number of steps was fixed before training",
-        "not_tracked": untracked,
-        "input_shape": list(run.x.shape[1:]),
-        "samples": len(run.x),
-        "data": fingerprint(run.x, run.y),
-        "initial_weights": fingerprint(*observed.tensors().values()),
-        "frozen": [name for name, parameter in run.model.named_parameters() if not parameter.requires_grad],
-        "dtype": str(run.x.dtype).removeprefix("torch."),
-        **versions(),
-    }
-    saved = Checkpoint(checkpoint, checkpoint_every, {**recipe, "layers": repr(run.model)}, observed, sets)
+    run = _Run(Prepared(model, data, threat, (recipe or Recipe()).but(**fields)))
+    layers = {"layers": repr(run.prepared.model)}
+    saved = Checkpoint(checkpoint, checkpoint_every, {**run.record, **layers}, run.observed, run.sets)
     made = saved.resume() if resume else Made()
-    watched = run.watched(validation, test_epsilon, recipe)
-    size = chunk_size(run.model, run.x, symbols, batches[0], memory)
-    bar = Bar(*watched, size, made.steps)
+    bar = Bar(*run.watched(validation, test_epsilon), run.size, made.steps)
     if shown(progress):
         callbacks = [*callbacks, bar]
-    started, void_at_step = time.perf_counter() - made.seconds, made.void_at_step
+    started = time.perf_counter() - made.seconds
     with saved, bar:
-        on_sets = run.on_sets(sets, batches, symbols, size, made.steps)
-        for number, _ in enumerate(run.on_observed(observed, batches, made.steps), start=made.steps + 1):
-            value = None
-            if void_at_step is None:
-                try:
-                    value = next(on_sets)
-                except VoidBounds:
-                    void_at_step = number
-                    bar.void(number)
-            if value is not None and callbacks:
-                _report(number, len(batches), value, certified, nominal, recipe, callbacks)
-            saved.hold(Made(number, void_at_step, time.perf_counter() - started))  # once everyone has been told of it
-    record = recipe if void_at_step is None else {**recipe, "void_at_step": void_at_step}
-    seconds = time.perf_counter() - started
-    return Certificate(certified.eval() if void_at_step is None else None, nominal.eval(), record, seconds)
-
-
-def in_training(model: nn.Module) -> nn.Module:
-    """Training mode, but for BatchNorm that was put in evaluation mode: only there each sample stands for itself."""
-    fixed = [module for module in model.modules() if isinstance(module, _BatchNorm) and not module.training]
-    model.train()
-    for module in fixed:
-        module.eval()
-    return model
+        for step in run.steps(made, callbacks, bar):
+            made = step._replace(seconds=time.perf_counter() - started)
+            saved.hold(made)  # once everyone has been told of it
+    return run.certificate(made.void_at_step, time.perf_counter() - started)
 
 
 class _Run:
-    """Data, model and recipe of one training, checked."""
+    """One training: on observed data and on sets, step by step."""
 
-    def __init__(
-        self,
-        model: nn.Module,
-        data: tuple[Any, Any],
-        threat: Threat,
-        loss: str,
-        optimizer: type[torch.optim.Optimizer],
-        options: dict[str, Any],
-        schedule: Callable[[torch.optim.Optimizer], Any] | None,
-        seed: int,
-        device: Any,
-        dtype: torch.dtype | None,
-    ):
-        if loss not in LOSSES:
-            raise ValueError(f"loss must be one of {', '.join(LOSSES)}, not {loss!r}")
-        if any(isinstance(parameter, Bounded) for parameter in model.parameters()):
-            raise BoundFlowError("certify lifts a copy of the model itself: give it a plain one")
-        self.loss, self.optimizer, self.options, self.schedule, self.seed = loss, optimizer, options, schedule, seed
-        reference = next(model.parameters())
-        self.x = torch.as_tensor(data[0]).detach()
-        if not self.x.is_floating_point():
-            raise ValueError("inputs must be floats in the range the threat is about: convert integer images first")
-        self.x = self.x.to(device or reference.device, dtype or self.x.dtype)
-        self.model = in_training(copy.deepcopy(model).to(self.x.device, self.x.dtype))
-        self.y = self.targets = self._targets(torch.as_tensor(data[1]).to(self.x.device))
-        if loss == "ce" and threat.touches("targets"):
-            self.targets = F.one_hot(self.y, self.outputs).to(self.x.dtype)
-        threat.check(self.x, self.targets)
-        self.threat, self.observed = threat, threat.observed(self.x)
-        self.clip_gradients: float | None = None
+    def __init__(self, prepared: Prepared):
+        self.prepared, recipe = prepared, prepared.recipe
+        self.batches = recipe.batches(len(prepared.x), prepared.x.device)
+        self.nominal, self.certified = copy.deepcopy(prepared.model), copy.deepcopy(prepared.model)
+        self.space, not_tracked = self._space(recipe)
+        space_of(lift(self.certified, self.space)).warned_of_width = True  # the bar and the certificate say it
+        self.observed, self.sets = recipe.trainer(self.nominal), recipe.trainer(self.certified)
+        self.size = chunk_size(prepared, self.space, self.batches[0])
+        self.tripwire = Tripwire(self.nominal, self.certified, rounding.mode() == "outward")
+        self.record = {
+            **recipe.record(prepared.model, len(self.batches)),
+            "threat": repr(prepared.threat),
+            "not_tracked": not_tracked,
+            "input_shape": list(prepared.x.shape[1:]),
+            "samples": len(prepared.x),
+            "data": fingerprint(prepared.x, prepared.y),
+            "initial_weights": fingerprint(*self.observed.tensors().values()),
+            "frozen": [name for name, parameter in prepared.model.named_parameters() if not parameter.requires_grad],
+            "dtype": str(prepared.x.dtype).removeprefix("torch."),
+            **versions(),
+        }
 
-    def _targets(self, y: Tensor) -> Tensor:
-        if len(self.x) == 0:
-            raise ValueError("there are no samples to train on")
-        if len(self.x) != len(y):
-            raise ValueError(f"{len(self.x)} inputs and {len(y)} targets")
-        with torch.no_grad():
-            found = copy.deepcopy(self.model).eval()(torch.zeros_like(self.x[:1]))
-        if not isinstance(found, Tensor) or found.dim() != 2:
-            shape = (
-                f"shape {(len(self.x), *found.shape[1:])}" if isinstance(found, Tensor) else f"a {type(found).__name__}"
-            )
-            raise ValueError(f"the model must put out (samples, outputs), with one column for one output, not {shape}")
-        self.outputs = found.shape[1]
-        if self.loss == REGRESSION:
-            y = y.to(self.x.dtype).reshape(len(y), -1)
-            if y.shape[1] != self.outputs or not bool(torch.isfinite(y).all()):
-                raise ValueError(f"targets must be {self.outputs} finite numbers for each input, as the model puts out")
-            return y
-        if y.numel() != len(y):
-            raise ValueError(f"labels must be one whole number for each input, and they have shape {tuple(y.shape)}")
-        if self.loss == "ce" and self.outputs < 2:
-            raise ValueError("the loss 'ce' needs a model with an output for each class, and this one has 1: use 'bce'")
-        y = y.reshape(-1)
-        classes = 2 if self.loss in ("bce", "hinge") else self.outputs
-        if self.loss in ("bce", "hinge") and self.outputs != 1:
-            raise ValueError(
-                f"the loss {self.loss!r} needs a model with one output, and this one has {self.outputs}: use 'ce'"
-            )
-        if bool((y < 0).any()) or bool((y >= classes).any()) or bool((y != y.long()).any()):
-            raise ValueError(f"labels must be whole numbers from 0 to {classes - 1}")
-        return y.long() if self.loss == "ce" else y.to(self.x.dtype).reshape(-1, 1)
+    def _space(self, recipe: Recipe) -> tuple[Symbols | None, list[str]]:
+        """The space of a zonotope run, and what of the threat it cannot track."""
+        prepared, threat = self.prepared, self.prepared.threat
+        space, not_tracked = None, []
+        if recipe.domain == "zonotope":
+            tracks = rows_fit(prepared, self.batches)
+            space = Symbols(threat, order=recipe.order, tracks=tracks, reduction_method=recipe.reduction)
+            if not tracks:
+                lost = "rows of the samples did not fit into memory: what was done to them is an error each time"
+                not_tracked.append(lost)
+        if threat.budget is not None and (space is None or not space.tracks):
+            not_tracked.append(f"no rows, no run-wide budget: at most {threat.budget} samples in every batch")
+        elif threat.touches("gradients"):
+            not_tracked.append(f"replaced gradients have no rows: {_replaced(threat)} in every batch")
+        return space, not_tracked
 
-    def trainer(self, model: nn.Module) -> Trainer:
-        """A model with its optimizer. Options are copied: a schedule writes into a learning rate that is a tensor."""
-        parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
-        optimizer = self.optimizer(parameters, **copy.deepcopy(self.options))
-        return Trainer(model, optimizer, self.schedule(optimizer) if self.schedule else None)
-
-    def schedule_record(self, steps: int) -> dict[str, str] | None:
-        """A schedule is code, which no file holds: its name, and a fingerprint of all it does to the options."""
-        if self.schedule is None:
-            return None
-        trial, digest = self.trainer(copy.deepcopy(self.model)), hashlib.sha256()
-        for _ in range(steps):
-            trial.skip(1)
-            for group in trial.optimizer.param_groups:
-                digest.update(repr([_recorded(group[key]) for key in sorted(group) if key != "params"]).encode())
-        return {"name": type(trial.schedule).__name__, "options": digest.hexdigest()}
-
-    def watched(self, validation: tuple[Any, Any] | None, epsilon: Any, recipe: dict[str, Any]) -> tuple[Any, Any, Any]:
+    def watched(self, validation: tuple[Any, Any] | None, epsilon: Any) -> tuple[Any, Any, Any]:
         """What a progress bar measures on: inputs, targets and the perturbation of the inputs."""
+        prepared = self.prepared
         if validation is None:
             if bool((torch.as_tensor(epsilon) != 0).any()):
                 raise ValueError("test_epsilon is about a validation set: give validation=(X, y) as well")
-            some = torch.randperm(len(self.x), generator=torch.Generator().manual_seed(0))[:SAMPLES].to(self.x.device)
-            return self.observed[some], self.y[some], 0.0
+            order = torch.randperm(len(prepared.x), generator=torch.Generator().manual_seed(0))
+            some = order[:SAMPLES].to(prepared.x.device)
+            return prepared.observed[some], prepared.y[some], 0.0
         x, y = (torch.as_tensor(part) for part in validation)
         if len(x) != len(y):
             raise ValueError(f"{len(x)} validation inputs and {len(y)} targets")
         Linf(epsilon)  # what is wrong is said now, and not in the middle of the run
-        Certificate(None, copy.deepcopy(self.model).eval(), recipe).predict(x)
+        Certificate(None, copy.deepcopy(prepared.model).eval(), self.record).predict(x)
         return x, y, epsilon
 
-    def on_observed(self, trainer: Trainer, batches: Sequence[Tensor], first: int) -> Iterator[Tensor]:
-        """Ordinary training from step ``first`` on; yields the loss of every step after the step was made."""
-        model = trainer.model
+    def certificate(self, void_at_step: int | None, seconds: float) -> Certificate:
+        state = sorted({*self.observed.changed(), *self.sets.changed()})
+        record = {**self.record, **({"state": state} if state else {})}
+        if void_at_step is not None:
+            return Certificate(None, self.nominal.eval(), {**record, "void_at_step": void_at_step}, seconds)
+        return Certificate(self.certified.eval(), self.nominal.eval(), record, seconds)
 
-        def backward(index: Tensor, number: int) -> Tensor:
-            return self._backward(model, Lifted(self.observed[index], self.y[index], None), number, None)
+    # --- steps ----------------------------------------------------------------------------------------------------
 
-        def gradients(index: Tensor, number: int) -> Tensor:
-            if self.clip_gradients is None:
-                return backward(index, number)
-            return clipped_gradients(model, index, lambda one: backward(one, number), self.clip_gradients, None)
+    def steps(self, made: Made, callbacks: Sequence[Callback], bar: Bar) -> Iterator[Made]:
+        """Make all steps that are left, tell everyone, and say how far the run has come."""
+        if self.space is not None:
+            self.space.attach(self.sets.optimizer)
+        for number, index in enumerate(self.batches[made.steps :], start=made.steps):
+            self._on_observed(index, number)
+            if number == 0:
+                self.tripwire.rehearse(1, self.prepared.model, self._rehearsed)
+            void_at_step = made.void_at_step
+            if void_at_step is None:
+                try:
+                    loss = self._on_sets(index, number)
+                except VoidBounds:
+                    void_at_step = number + 1
+                    bar.void(void_at_step)
+                else:
+                    self.tripwire.step(number + 1)
+                    if callbacks:
+                        self._report(number + 1, loss, callbacks)
+            made = Made(number + 1, void_at_step)
+            yield made
+        self.tripwire.read()
 
-        return self._steps(trainer, batches, gradients, None, first)
+    def _on_observed(self, index: Tensor, number: int) -> None:
+        """A step of ordinary training."""
+        model, prepared, clip = self.nominal, self.prepared, self.prepared.recipe.clip_gradients
 
-    def on_sets(
-        self, trainer: Trainer, batches: Sequence[Tensor], symbols: Symbols | None, size: int, first: int
-    ) -> Iterator[Tensor]:
-        """The same training on sets, at most ``size`` samples of a batch at a time."""
-        model = trainer.model
+        def backward(index: Tensor) -> Tensor:
+            return self._backward(model, Lifted(prepared.observed[index], prepared.y[index], None), number, None)
+
+        self.observed.optimizer.zero_grad()
+        clipped_gradients(model, index, backward, clip, None) if clip is not None else backward(index)
+        self.observed.step()
+
+    def _on_sets(self, index: Tensor, number: int) -> Tensor:
+        """The same step on sets; gives the loss before it."""
+        prepared, space = self.prepared, space_of(self.certified)
 
         def lifted(index: Tensor) -> Lifted:
-            return self.threat.lift(symbols, self.x[index], self.targets[index], index)
+            return prepared.threat.lift(self.space, prepared.x[index], prepared.targets[index], index)
 
-        def gradients(index: Tensor, number: int) -> Tensor:
-            if self.clip_gradients is not None:
-                return clipped_gradients(
-                    model,
-                    index,
-                    lambda one: self._backward(model, lifted(one), number, None),
-                    self.clip_gradients,
-                    self.threat,
-                )
-            if len(index) <= size:
-                return self._backward(model, lifted(index), number, None)
-            pieces = index.split(size)
-            assert symbols is not None
-            return accumulated(
-                symbols, model, pieces, lambda piece: self._backward(model, lifted(piece), number, len(index))
-            )
+        self.sets.optimizer.zero_grad()
+        loss = self._gradients(self.certified, space, lifted, prepared.threat, index, number)
+        self.sets.step()
+        return loss
 
-        return self._steps(trainer, batches, gradients, symbols, first)
+    def _rehearsed(self, model: nn.Module) -> None:
+        """The first step on sets as wide as rounding: every sample is as observed."""
+        prepared, removable = self.prepared, self.prepared.threat.touches("weights")
 
-    def _steps(
-        self, trainer: Trainer, batches: Sequence[Tensor], gradients: Callable, symbols: Symbols | None, first: int
-    ) -> Iterator[Tensor]:
-        optimizer, schedule = trainer.optimizer, trainer.schedule
-        if symbols is not None:
-            symbols.attach(optimizer)
-        for number, index in enumerate(batches[first:], start=first):
-            optimizer.zero_grad()
-            value = gradients(index, number)
-            optimizer.step()
-            if schedule is not None:
-                schedule.step()
-            yield value
+        def lifted(index: Tensor) -> Lifted:
+            x = prepared.observed[index]
+            weights = point(torch.ones(len(x), dtype=x.dtype, device=x.device)) if removable else None
+            return Lifted(point(x), prepared.targets[index], weights)
+
+        trainer = prepared.recipe.trainer(model)
+        self._gradients(model, space_of(model), lifted, None, self.batches[0], 0)
+        trainer.step()
+
+    def _gradients(
+        self,
+        model: nn.Module,
+        space: Symbols,
+        lifted: Callable[[Tensor], Lifted],
+        threat: Threat | None,
+        index: Tensor,
+        number: int,
+    ) -> Tensor:
+        """Gradients of a batch on sets, at most ``size`` samples at a time; gives the loss."""
+        clip = self.prepared.recipe.clip_gradients
+
+        def backward(part: Tensor) -> Tensor:
+            return self._backward(model, lifted(part), number, len(index) if in_pieces else None)
+
+        in_pieces = clip is None and len(index) > self.size
+        if clip is not None:
+            return clipped_gradients(model, index, backward, clip, threat)
+        return accumulated(space, model, index.split(self.size), backward) if in_pieces else backward(index)
 
     def _backward(self, model: nn.Module, batch: Lifted, number: int, of: int | None) -> Tensor:
         """The loss of a batch, or of a piece of a batch ``of`` so many samples, after its backward pass."""
-        loss = LOSSES[self.loss]
-        with torch.random.fork_rng(devices=[self.x.device] if self.x.is_cuda else []):
-            torch.manual_seed(1_000_003 * self.seed + number)  # the masks of dropout are part of the recipe
+        recipe = self.prepared.recipe
+        loss = LOSSES[recipe.loss]
+        # the masks of dropout are part of the recipe
+        with Draws(1_000_003 * recipe.seed + number) if self.prepared.effects.draws else nullcontext():
             outputs = model(batch.inputs)
         if batch.weights is None and of is None:
             value = loss(outputs, batch.targets)
@@ -346,44 +248,17 @@ class _Run:
         value.backward()
         return value.detach()
 
+    def _report(self, number: int, loss: Any, callbacks: Sequence[Callback]) -> None:
+        widths = [float((p.upper - p.lower).mean()) for p in self.certified.parameters()]  # type: ignore[attr-defined]
+        width = sum(widths) / len(widths)
+        step = Step(number, len(self.batches), float(loss.center), width, self.certified, self.nominal, self.record)
+        for callback in callbacks:
+            with space_of(self.certified).aside():
+                callback(step)
+
 
 def _replaced(threat: Threat) -> str:
     """How many samples count as replaced."""
     clauses = [clause for clause in threat.clauses if any(change.about == "gradients" for change in clause.changes)]
     budgets = [clause.budget for clause in clauses if clause.budget is not None]
     return f"at most {sum(budgets)} samples" if len(budgets) == len(clauses) else "all samples that the threat names"
-
-
-def _recorded(option: Any) -> Any:
-    """An option of an optimizer as a certificate writes it down."""
-    if isinstance(option, Tensor):
-        return option.tolist()
-    if isinstance(option, list | tuple):
-        return [_recorded(part) for part in option]
-    return option if option is None or isinstance(option, bool | int | float | str) else repr(option)
-
-
-def _batches(samples: int, size: int | None, epochs: int, seed: int, device: torch.device) -> Iterator[Tensor]:
-    """Sample numbers of every step: all in order, or shuffled anew each epoch."""
-    generator = torch.Generator().manual_seed(seed)
-    for _ in range(epochs):
-        if size is None:
-            yield torch.arange(samples, device=device)
-        else:
-            yield from torch.randperm(samples, generator=generator).to(device).split(size)
-
-
-def _report(
-    number: int,
-    total: int,
-    loss: Any,
-    model: nn.Module,
-    nominal: nn.Module,
-    recipe: dict[str, Any],
-    callbacks: Sequence[Callable[[Step], None]],
-) -> None:
-    widths = [float((parameter.upper - parameter.lower).mean()) for parameter in model.parameters()]  # type: ignore[attr-defined]
-    step = Step(number, total, float(loss.center), sum(widths) / len(widths), model, nominal, recipe)
-    for callback in callbacks:
-        with space_of(model).aside():
-            callback(step)

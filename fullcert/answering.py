@@ -10,8 +10,7 @@ import numpy as np
 import torch
 
 import boundflow as bf
-from boundflow import files
-from boundflow.certificate import FORMAT, KEY
+from boundflow.certificate_files import input_shape
 from boundflow.threats import Threat
 from fullcert import models, runs, tables, tasks, threats
 from fullcert.encoding import Encoding, Image, Number, Target, Words, as_words, known_words
@@ -98,8 +97,7 @@ def load(path: Path, options: Options, shape: tuple[int, ...], encoding: Encodin
 def certificate_shape(path: Path) -> tuple[int, ...]:
     """The shape of the inputs, from the record alone: the network may be one that only the user's file makes."""
     try:
-        tensors, text = files.read(path, KEY, "certificate")
-        return tuple(files.unsealed(path, text, tensors, FORMAT)["input_shape"])
+        return input_shape(path)
     except bf.BoundFlowError as error:
         raise Mistake(str(error)) from None
 

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 import boundflow as bf
-from boundflow.certificate import classes, share
+from boundflow.prediction import classes, share
 from boundflow.threats import Linf, Threat
 from fullcert.encoding import DECLARED, Encoding, Image
 from fullcert.options import THREAT, Options, flag_of

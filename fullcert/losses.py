@@ -9,7 +9,7 @@ from dataclasses import replace
 import numpy as np
 
 import boundflow as bf
-from boundflow.training import LOSSES
+from boundflow.recipe import LOSSES
 from fullcert.mistakes import Mistake, check_known
 
 

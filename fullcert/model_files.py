@@ -18,9 +18,9 @@ from types import ModuleType
 from typing import Any
 
 import torch
+from boundflow.mixing import answered_one_by_one
 from torch import Tensor, nn
 
-from boundflow.mixing import answered_one_by_one
 from fullcert.mistakes import Mistake
 
 EXAMPLE = "net.py:make_model"

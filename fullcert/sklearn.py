@@ -20,9 +20,9 @@ import torch
 from torch import nn
 
 import boundflow as bf
+from boundflow.recipe import DOMAINS
 from boundflow.state import space_of
 from boundflow.threats import AtMost, Labels, Linf, Missing, Removal, Threat
-from boundflow.training import DOMAINS
 from fullcert import losses
 from fullcert.mistakes import Mistake, check_known
 from fullcert.models import ACTIVATIONS

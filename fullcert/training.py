@@ -12,7 +12,7 @@ from torch.optim import SGD, Adam, AdamW, Optimizer, RMSprop
 from torch.optim.lr_scheduler import LambdaLR
 
 import boundflow as bf
-from boundflow.training import DOMAINS, LOSSES
+from boundflow.recipe import DOMAINS, LOSSES
 from fullcert import losses, models, tasks, threats
 from fullcert.datasets import Split
 from fullcert.mistakes import Mistake, check_known, choose

@@ -21,7 +21,9 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_iter, tree_map
 
 import boundflow as bf
-from boundflow.training import DOMAINS, LOSSES, MEMORY, in_training
+from boundflow.prepared import in_training
+from boundflow.recipe import DOMAINS, LOSSES
+from boundflow.tuning import MEMORY
 from fullcert.mistakes import Mistake, check_known, choose
 from fullcert.probing import NO_RULE, QUESTION, RADIUS, Found, Place, Probe, Walk, probe, sentence
 from fullcert.training import OPTIMIZERS

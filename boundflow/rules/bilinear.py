@@ -209,7 +209,7 @@ def _factors(a: Any, b: Any, bias: Any) -> Factors | None:
         return None
     if sample_axis(a) not in (-2, None):
         return None
-    return Factors(*(None if x is None else _without_own(x) for x in (a, b, bias)))
+    return Factors(_without_own(a), _without_own(b), None if bias is None else _without_own(bias))
 
 
 def _without_own(x: Any) -> Form:

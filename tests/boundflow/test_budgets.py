@@ -17,7 +17,7 @@ from threat_cases import FEATURES, LOSSES, SAMPLES, THREATS, T, batches, certifi
 from torch import Tensor
 
 import boundflow as bf
-from boundflow import symbols
+from boundflow import support
 from boundflow.bounded import Bounded, Form
 from boundflow.clean import Clean, Excess, OwnRows, Samples, without_own
 from boundflow.clipping import clipped_gradients
@@ -289,7 +289,7 @@ def test_supports_in_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
     data = observed("ce", torch.float64)
     threat = T.AtMost(2, T.Linf(0.2) & T.Labels())
     whole = certified(threat, "ce", data, "zonotope")
-    monkeypatch.setattr(symbols, "CHUNK", 1)
+    monkeypatch.setattr(support, "SUPPORT_CHUNK", 1)
     pieces = certified(threat, "ce", data, "zonotope")
     for first, second in zip(whole.model.parameters(), pieces.model.parameters(), strict=True):
         assert torch.allclose(first._bounds, second._bounds, rtol=1e-9, atol=1e-12)
@@ -359,7 +359,7 @@ def test_own_rows_that_were_written_out_are_not_cleared() -> None:
     """A product with the mean of the batch has a sample's own part among all other rows: it is in the form of a sum."""
     count, epsilon = 400, 6.0
     threat = T.AtMost(1, T.Linf(epsilon))
-    space, x = symbols.Symbols(threat), torch.ones(count, 1, dtype=torch.float64)
+    space, x = bf.Symbols(threat), torch.ones(count, 1, dtype=torch.float64)
 
     def f(x: Tensor) -> Tensor:
         return torch.tanh(x * x.mean(0) - 0.6).t() @ x
@@ -379,7 +379,7 @@ def test_own_rows_that_were_written_out_are_not_cleared() -> None:
 def test_clean_is_the_sample_as_observed_and_everything_else_as_it_is() -> None:
     """The weight has seen the sample: their moves cancel, and what is clean lies outside the touched set."""
     threat = T.AtMost(1, T.Linf(0.1))
-    space, x = symbols.Symbols(threat, order=50), torch.ones(4, 1, dtype=torch.float64)
+    space, x = bf.Symbols(threat, order=50), torch.ones(4, 1, dtype=torch.float64)
     model = nn.Linear(1, 1, bias=False).double()
     nn.init.ones_(model.weight)
     bf.lift(model, space)

@@ -43,7 +43,7 @@ def test_columns_that_move_together() -> None:
 @pytest.fixture
 def always(monkeypatch: pytest.MonkeyPatch) -> None:
     """Ends by sign are computed even where they gain little."""
-    monkeypatch.setattr(corners, "WORTH", -1.0)
+    monkeypatch.setattr(corners, "WORTH_ENDS", -1.0)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
@@ -198,7 +198,7 @@ def test_no_cut_certifies_what_an_input_in_the_box_disproves(cuts: int) -> None:
 def test_cuts_of_regression_narrow_the_bounds() -> None:
     certificate, x = kinked(0.0), torch.zeros(1, 2)
     certificate.record["task"] = "regression"
-    widths = [certificate.predict(x, epsilon=1.0, cuts=cuts).margin.item() for cuts in (0, 2, 6)]
+    widths = [certificate.predict(x, epsilon=1.0, cuts=cuts).width.item() for cuts in (0, 2, 6)]
     assert widths[0] > widths[1] > widths[2] >= 0.76 and widths[2] < 1.5
 
 
@@ -265,7 +265,7 @@ def test_parts_of_which_nothing_is_known_beside_others(chunk: int, cuts: int) ->
     x = torch.tensor([[0.5], [3.0]], dtype=torch.float64)
     answer = of_one_model(Inverse(), "regression").predict(x, epsilon=1.0, cuts=cuts, chunk=chunk)
     assert answer.certified.tolist() == [False, chunk == 1]
-    assert answer.margin[0].item() == -torch.inf and answer.lower[0].item() == -torch.inf
+    assert answer.width[0].item() == torch.inf and answer.lower[0].item() == -torch.inf
     assert answer.lower[1].item() <= 0.25 and answer.upper[1].item() >= 0.5
     labels = of_one_model(Inverse()).predict(x, epsilon=1.0, cuts=cuts, chunk=chunk)
     assert not bool(labels.certified[0]) and (chunk > 1 or bool(labels.certified[1]))
@@ -345,12 +345,17 @@ def test_answers_leave_nothing_behind(loaded: bool, tmp_path: Path) -> None:
     first = next(certificate.model.parameters())
     assert isinstance(first, Bounded) and first.symbols is not None
     symbols, rows = first.symbols, first.form.rows
-    before = symbols._count, symbols._own, len(symbols.table)
+
+    def handed_out() -> tuple[int, ...]:
+        ledgers = symbols._ledger, symbols._looking
+        return (*(ledger.registry.count for ledger in ledgers), *(ledger.own for ledger in ledgers), len(symbols.table))
+
+    before = handed_out()
     answers = [certificate.predict(x, epsilon=0.5, cuts=3, chunk=4) for _ in range(2)]
     gc.collect()
-    assert (symbols._count, symbols._own, len(symbols.table)) == before
+    assert handed_out() == before
     kept = (*rows._unions.values(), *rows._meets, *rows._positions)
     assert not any(other.batch is not None and other.batch.guests for other in kept if isinstance(other, Rows))
     assert not any(other.guests for other in kept if isinstance(other, Batch))
-    for name in ("label", "certified", "lower", "upper", "margin"):
+    for name in ("label", "certified", "lower", "upper", "width"):
         assert torch.equal(*(getattr(answer, name) for answer in answers))

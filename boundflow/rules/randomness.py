@@ -1,26 +1,25 @@
-"""Dropout is a product with a mask that is fixed beforehand: part of the recipe, not of the data.
+"""Masks and noise: plain numbers that are fixed beforehand, part of the recipe and not of the data.
 
-The mask is drawn as plain PyTorch draws it: in the order of memory of the operand (`layout.py`).
+They are drawn as plain PyTorch draws them, in the order of memory of the operand (`layout.py`), so that the same seed
+gives the same numbers. Dropout is a product with a mask; noise is a plain tensor that meets a set.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from .. import rounding
-from ..bounded import (
-    Bounded,
-    replaces,
-)
+from ..bounded import Bounded, aten, replaces, rule
 from ..errors import UnsupportedOperator
 from ..layout import plain_ones
 
 
 def _dropped(function: Callable[..., Tensor]) -> None:
-    """A fixed mask, drawn as plain PyTorch draws it, so that the same seed gives the same mask."""
+    """A fixed mask, drawn as plain PyTorch draws it."""
 
     @replaces(function)
     def drop(x: Bounded, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:
@@ -41,3 +40,18 @@ for _function in (
     torch.nn.functional.dropout3d,
 ):
     _dropped(_function)
+
+
+def _noise(*operators: Any) -> None:
+    """Random numbers in the shape and layout of a set, whatever its values are."""
+    for operator in operators:
+
+        @rule(operator, example=None)
+        def draw(x: Bounded, *args: Any, _operator: Any = operator, **kwargs: Any) -> Tensor:
+            return _operator(plain_ones(x), *args, **kwargs)
+
+
+_noise(aten.rand_like.default, aten.randn_like.default)
+for _packet in (aten.rand_like, aten.randn_like):
+    if "generator" in _packet.overloads():
+        _noise(_packet.generator)

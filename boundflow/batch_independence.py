@@ -1,0 +1,134 @@
+"""Whether samples meet inside a network: in batch statistics, as neighbours, through the size of the batch.
+
+Where they do, what is found for one batch says nothing of another: such a batch is not taken in pieces, and its inputs
+are not cut apart. Decided by dependence, and not by a tolerance, so that no scale of the data can hide it:
+
+    let one sample of a small batch be anywhere in a box as wide as the data, all others points, with rounding off;
+    another sample whose output, or whose gradient, is not what it is when all are points has met it.
+
+Each sample in turn, in float64, with other parameters than its own (a head of zeros would hide what happens before it).
+Since nothing rounds, the sets of samples that do not meet are the same to the last bit. A branch that is undecided and an
+operator without a rule count as meeting. Whether the number of samples matters is asked with rounding on: the sets of
+one and the same sample, alone and among others, must have a point in common.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor, nn
+
+from . import rounding
+from .bounded import Bounded, point
+from .draws import Draws
+from .errors import MixedTensors, VoidBounds
+from .lift import interval, lift
+
+SAMPLES = 4  # of a batch, each of which is let go in turn
+TRIALS = 2  # sets of parameters
+WIDTHS = (1.0, 1e-3)  # of the box, as a share of the data: the wide one may lead to no finite bounds
+
+
+def samples_meet(model: nn.Module, x: Tensor, training: bool) -> bool:
+    """Whether the answer for one sample, or in training its gradient, depends on the others in its batch."""
+    try:
+        return _meet(model, _points(torch.nan_to_num(x.detach()).double()), training)
+    except MixedTensors:  # a model that fixes its own precision
+        return _meet(model, _points(torch.nan_to_num(x.detach())), training)
+
+
+def _meet(model: nn.Module, points: Tensor, training: bool) -> bool:
+    """Asked at the size of the data and at size one: a batch of tiny samples may hide behind a bias."""
+    sizes = points, points / points.abs().amax().clamp_min(rounding.TINY[points.dtype])
+    for tried in _with_other_parameters(model, points.dtype, training):
+        answers = [_meet_within(tried, some, width, training) for some in sizes for width in WIDTHS]
+        if True in answers or all(answer is None for answer in answers):
+            return True
+    return False
+
+
+def _meet_within(model: nn.Module, points: Tensor, width: float, training: bool) -> bool | None:
+    """None where no bounds are finite; what else cannot be told counts as meeting."""
+    try:
+        return _number_matters(model, points) or _depends(model, points, width, training)
+    except VoidBounds:
+        return None
+    except MixedTensors:
+        raise
+    except Exception:  # the model is code of the user
+        return True
+
+
+def _points(x: Tensor) -> Tensor:
+    """A few samples, no two of them alike."""
+    low, high = x.amin(0), x.amax(0)
+    wide = torch.where(high > low, high - low, 0.5 * low.abs() + 0.5)
+    some = x[:SAMPLES] if len(x) > 1 else x.expand(2, *x.shape[1:])
+    shares = torch.linspace(0.0, 0.1, len(some), dtype=x.dtype, device=x.device)
+    return some + shares.view(-1, *(1,) * (x.dim() - 1)) * wide
+
+
+def _with_other_parameters(model: nn.Module, dtype: torch.dtype, training: bool) -> Iterator[nn.Module]:
+    """Plain copies. Their numbers come from a generator of their own."""
+    generator = torch.Generator().manual_seed(0)
+    for _ in range(TRIALS):
+        tried = copy.deepcopy(model).to(dtype)
+        if not training:
+            tried.eval()
+        with torch.no_grad():
+            for parameter in tried.parameters():
+                moved = torch.randn(parameter.shape, generator=generator, dtype=torch.float64)
+                parameter.add_(moved.to(parameter))
+        yield tried
+
+
+def _number_matters(model: nn.Module, points: Tensor) -> bool:
+    """Whether a sample is answered otherwise alone than among others: the two sets must meet."""
+    lifted = lift(copy.deepcopy(model))
+    with torch.no_grad(), Draws(0):
+        together = lifted(point(points.clone()))
+        if not isinstance(together, Bounded) or len(together) != len(points):
+            return True
+        for number in range(len(points)):
+            alone = lifted(point(points[number : number + 1].clone()))
+            if not isinstance(alone, Bounded) or len(alone) != 1:
+                return True
+            low = torch.maximum(together._bounds[0, number], alone._bounds[0, 0])
+            high = torch.minimum(together._bounds[1, number], alone._bounds[1, 0])
+            if not bool((low <= high).all()):
+                return True
+    return False
+
+
+def _depends(model: nn.Module, points: Tensor, width: float, training: bool) -> bool:
+    """Whether letting one sample go changes the sets of another."""
+    half = 0.5 * width * torch.where(points.amax(0) > points.amin(0), points.amax(0) - points.amin(0), 1.0)
+    with rounding.nearest():
+        fixed = _outcome(model, points, points, training)
+        for number in range(len(points)):
+            low, high = points.clone(), points.clone()
+            low[number] -= half
+            high[number] += half
+            others = torch.arange(len(points), device=points.device) != number
+            for before, after in zip(fixed, _outcome(model, low, high, training), strict=True):
+                if before.shape != after.shape or not torch.equal(before[:, others], after[:, others]):
+                    return True
+    return False
+
+
+def _outcome(model: nn.Module, low: Tensor, high: Tensor, training: bool) -> list[Tensor]:
+    """The sets that a copy of the model puts out, and in training those of the gradients of its inputs."""
+    lifted = lift(copy.deepcopy(model))
+    inputs = interval(low, high)
+    with Draws(0), torch.set_grad_enabled(training):
+        inputs.requires_grad_(training)
+        outputs = lifted(inputs)
+        if not isinstance(outputs, Bounded) or outputs.shape[:1] != low.shape[:1]:
+            raise TypeError("the model does not put out one set for each sample")
+        found = [outputs._bounds]
+        if training:
+            (gradient,) = torch.autograd.grad((outputs * outputs).sum(), inputs)
+            found.append(gradient._bounds if isinstance(gradient, Bounded) else gradient.expand(2, *gradient.shape))
+    return found

@@ -1,0 +1,120 @@
+"""What a forward pass does besides putting out a result: numbers it draws, state it changes.
+
+Certified training calls a model as often as plain training does, and compares the two. A forward pass that changes
+something (a running mean, a counter, a scale set by the first batch) gives something else at every call, so such a
+model must be called exactly once per step, with the whole batch, and never to try something out. Found by trying it on
+copies: buffers, parameters and attributes before and after, the generators of torch, numpy and Python.
+"""
+
+from __future__ import annotations
+
+import copy
+import pickle
+import random
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from .draws import Draws
+from .errors import UnsupportedProgram
+
+NOT_STATE = frozenset(("training", "_parameters", "_buffers", "_modules"))
+
+
+@dataclass(frozen=True)
+class Effects:
+    """Of a forward pass: whether it draws random numbers of torch, and the names of all it changes."""
+
+    draws: bool
+    changes: tuple[str, ...]
+
+
+def contents(model: nn.Module, attributes_only: bool = False) -> dict[str, bytes]:
+    """Everything a forward pass could change, by name, as bytes to compare."""
+    found: dict[str, bytes] = {}
+    for path, module in model.named_modules():
+        held = attributes(module)
+        if not attributes_only:
+            held |= {**module._parameters, **module._buffers}
+        found |= {f"{path}.{name}" if path else name: _bytes(value) for name, value in held.items()}
+    return found
+
+
+def attributes(module: nn.Module) -> dict[str, Any]:
+    """What a module holds besides parameters, buffers, submodules and hooks."""
+    return {
+        name: value
+        for name, value in vars(module).items()
+        if name not in NOT_STATE and not name.endswith(("_hooks", "_hooks_with_kwargs", "_hooks_always_called"))
+    }
+
+
+def _bytes(value: Any) -> bytes:
+    if isinstance(value, Tensor):
+        try:
+            return f"{value.dtype}{tuple(value.shape)}".encode() + value.detach().cpu().contiguous().numpy().tobytes()
+        except Exception:  # of a kind that numpy does not know, or a set
+            return repr(value.detach()).encode()
+    try:
+        return pickle.dumps(value)
+    except Exception:  # code, which a forward pass does not change
+        return repr(type(value)).encode()
+
+
+def effects(model: nn.Module, x: Tensor, training: bool) -> tuple[Effects, Any]:
+    """Try a forward pass on a copy, twice (a first call may be special): its effects, and what it puts out."""
+    tried = copy.deepcopy(model)
+    if not training:
+        tried.eval()
+    for _ in range(3):  # other threads may draw numbers, too: believe it when it happens every time
+        before, numpy_before, python_before = contents(tried), np.random.get_state(), random.getstate()
+        with torch.no_grad(), Draws(0) as draws:
+            tried(x.clone())
+            found = tried(x.clone())
+        foreign = _drawn(numpy_before, python_before)
+        if foreign is None:
+            break
+    else:
+        raise UnsupportedProgram(
+            f"the forward pass draws random numbers of {foreign}, so plain training and training on sets would not "
+            "draw the same: use torch.rand or torch.randn"
+        )
+    after = contents(tried)
+    changes = tuple(sorted(name for name in {*before, *after} if before.get(name) != after.get(name)))
+    return Effects(draws.used, changes), found
+
+
+def _drawn(numpy_before: Any, python_before: Any) -> str | None:
+    """Whose numbers were drawn since, if any; their generators are put back."""
+    foreign = None
+    if pickle.dumps(numpy_before) != pickle.dumps(np.random.get_state()):
+        np.random.set_state(numpy_before)
+        foreign = "numpy"
+    if python_before != random.getstate():
+        random.setstate(python_before)
+        foreign = "Python's random"
+    return foreign
+
+
+def require_no_hooks(model: nn.Module) -> None:
+    """Refuse hooks of parameters: a copy of the model does not keep them, so another program would be trained."""
+    for name, parameter in model.named_parameters():
+        if parameter._backward_hooks or getattr(parameter, "_post_accumulate_grad_hooks", None):
+            raise UnsupportedProgram(
+                f"the parameter {name} has a hook, which a copy of the model does not keep: certify would train "
+                "something else. Write an own loop, or clip gradients with clip_gradients=C"
+            )
+
+
+def require_supported(model: nn.Module, x: Tensor) -> Effects:
+    """The effects of a forward pass in training mode. Refuses state that changes where nobody trains."""
+    asked = effects(model, x, training=False)[0].changes
+    if asked:
+        raise UnsupportedProgram(
+            f"the forward pass changes {', '.join(asked)} in evaluation mode, so answers would depend on what was "
+            "asked before: change state only if self.training"
+        )
+    return effects(model, x, training=True)[0]

@@ -1,0 +1,99 @@
+"""What is answered: labels, whether they are certain, bounds, and accuracies."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from . import rounding
+from .bounded import Bounded
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """Answers for a batch of inputs.
+
+    ``lead`` (N, classes) are lower bounds on the lead of every class over all others; ``margin`` is that of the most
+    certain class, and an answer is certified if it is positive. ``width`` is how far the outputs can differ at most.
+    For regression ``label`` is the nominal value, ``certified`` says that the bounds are finite, and there is no lead.
+    """
+
+    label: Tensor
+    certified: Tensor
+    lower: Tensor
+    upper: Tensor
+    lead: Tensor | None = None
+
+    def __len__(self) -> int:
+        return len(self.label)
+
+    @staticmethod
+    def joined(parts: Sequence[Prediction]) -> Prediction:
+        """Answers for several batches of inputs, one after the other."""
+        label, certified, lower, upper = (
+            torch.cat([getattr(part, name) for part in parts]) for name in ("label", "certified", "lower", "upper")
+        )
+        leads = [part.lead for part in parts if part.lead is not None]
+        return Prediction(label, certified, lower, upper, torch.cat(leads) if leads else None)
+
+    @property
+    def width(self) -> Tensor:
+        """``upper - lower``, the largest of an input's outputs, rounded up: infinite where nothing is known."""
+        return rounding.up(self.upper - self.lower).flatten(1).amax(1)
+
+    @property
+    def margin(self) -> Tensor:
+        """The lower bound on the lead of the most certain class."""
+        if self.lead is not None:
+            return self.lead.amax(1)
+        warnings.warn(
+            "the margin of a regression is its width, larger is worse: use .width (margin ends with version 0.3)",
+            DeprecationWarning,
+            stacklevel=2,
+        )
+        width = (self.upper - self.lower).flatten(1).amax(1)
+        return width.masked_fill(torch.isinf(width), -torch.inf)
+
+
+@dataclass(frozen=True)
+class Accuracy:
+    """Fractions of a test set: right for the plain model, and right for every model in the set."""
+
+    nominal: float
+    certified: float
+    robustness: float
+
+
+def leads(logits: Bounded) -> Tensor:
+    """Lower bounds on the lead of every class, (N, classes); one logit is the lead of class 1 over class 0."""
+    if logits.shape[1] == 1:
+        return torch.cat((-logits.upper, logits.lower), 1)
+    columns = []
+    for label in range(logits.shape[1]):
+        difference: Any = logits[:, label : label + 1] - logits
+        others = torch.arange(logits.shape[1], device=logits.device) != label
+        columns.append(difference.lower[:, others].amin(1))
+    return torch.stack(columns, 1)
+
+
+def plain_leads(logits: Tensor, label: Tensor) -> Tensor:
+    """The lead of a label in plain logits."""
+    if logits.shape[1] == 1:
+        return torch.where(label > 0, logits[:, 0], -logits[:, 0])
+    own = torch.nn.functional.one_hot(label, logits.shape[1]).bool()
+    return logits[own] - logits.masked_fill(own, -torch.inf).amax(1)
+
+
+def classes(logits: Tensor) -> Tensor:
+    """The class that logits answer; one logit decides between two by its sign."""
+    return (logits[:, 0] > 0).long() if logits.shape[1] == 1 else logits.argmax(1)
+
+
+def share(decisions: Tensor) -> float:
+    """The fraction that is true."""
+    return decisions.double().mean().item()

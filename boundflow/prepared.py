@@ -1,0 +1,96 @@
+"""Model, data and threat of a training, checked and made ready: what is wrong is said before the first step."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+from torch.nn.modules.batchnorm import _BatchNorm
+
+from .bounded import Bounded
+from .errors import BoundFlowError, UnsupportedProgram
+from .forward_effects import effects, require_no_hooks, require_supported
+from .recipe import Recipe
+from .threats import Threat
+
+TRIED = 8  # samples that a forward pass is tried with
+
+
+def in_training(model: nn.Module) -> nn.Module:
+    """Training mode, but for BatchNorm that was put in evaluation mode: only there each sample stands for itself."""
+    fixed = [module for module in model.modules() if isinstance(module, _BatchNorm) and not module.training]
+    model.train()
+    for module in fixed:
+        module.eval()
+    return model
+
+
+class Prepared:
+    """What a run starts from.
+
+    ``y`` are the targets of plain training and ``targets`` those that are lifted (one-hot where labels can change);
+    ``observed`` are the inputs that plain training sees; ``effects`` is what a forward pass does besides its result.
+    """
+
+    def __init__(self, model: nn.Module, data: tuple[Any, Any], threat: Threat, recipe: Recipe):
+        if any(isinstance(parameter, Bounded) for parameter in model.parameters()):
+            raise BoundFlowError("certify lifts a copy of the model itself: give it a plain one")
+        if threat.touches("gradients") and recipe.clip_gradients is None:
+            raise ValueError("a replaced sample can have any gradient: bound it with clip_gradients=C")
+        self.threat, self.recipe = threat, recipe
+        self.x = torch.as_tensor(data[0]).detach()
+        if not self.x.is_floating_point():
+            raise ValueError("inputs must be floats in the range the threat is about: convert integer images first")
+        reference = next(model.parameters())
+        self.x = self.x.to(recipe.device or reference.device, recipe.dtype or self.x.dtype)
+        if len(self.x) == 0:
+            raise ValueError("there are no samples to train on")
+        self._copy(model)
+        self.y = self.targets = self._targets(torch.as_tensor(data[1]).to(self.x.device))
+        if recipe.loss == "ce" and threat.touches("targets"):
+            self.targets = F.one_hot(self.y, self.outputs).to(self.x.dtype)
+        threat.check(self.x, self.targets)
+        self.observed = threat.observed(self.x)
+        self.effects = require_supported(self.model, self.observed[:TRIED])
+        if self.effects.changes and recipe.clip_gradients is not None:
+            raise UnsupportedProgram(
+                f"the forward pass changes {', '.join(self.effects.changes)}, and clip_gradients calls it once for "
+                "every sample, which is another training: leave clip_gradients out, or keep no state"
+            )
+
+    def _copy(self, model: nn.Module) -> None:
+        """A copy of the model, so that the one that was given stays as it is, and how many outputs it has."""
+        require_no_hooks(model)
+        self.model = in_training(copy.deepcopy(model).to(self.x.device, self.x.dtype))
+        found = effects(self.model, torch.zeros_like(self.x[:1]), training=False)[1]
+        if not isinstance(found, Tensor) or found.dim() != 2:
+            shape = (
+                f"shape {(len(self.x), *found.shape[1:])}" if isinstance(found, Tensor) else f"a {type(found).__name__}"
+            )
+            raise ValueError(f"the model must put out (samples, outputs), with one column for one output, not {shape}")
+        self.outputs = found.shape[1]
+
+    def _targets(self, y: Tensor) -> Tensor:
+        if len(self.x) != len(y):
+            raise ValueError(f"{len(self.x)} inputs and {len(y)} targets")
+        loss = self.recipe.loss
+        if self.recipe.regression:
+            y = y.to(self.x.dtype).reshape(len(y), -1)
+            if y.shape[1] != self.outputs or not bool(torch.isfinite(y).all()):
+                raise ValueError(f"targets must be {self.outputs} finite numbers for each input, as the model puts out")
+            return y
+        if y.numel() != len(y):
+            raise ValueError(f"labels must be one whole number for each input, and they have shape {tuple(y.shape)}")
+        if loss == "ce" and self.outputs < 2:
+            raise ValueError("the loss 'ce' needs a model with an output for each class, and this one has 1: use 'bce'")
+        if loss in ("bce", "hinge") and self.outputs != 1:
+            raise ValueError(
+                f"the loss {loss!r} needs a model with one output, and this one has {self.outputs}: use 'ce'"
+            )
+        y, classes = y.reshape(-1), self.outputs if loss == "ce" else 2
+        if bool((y < 0).any()) or bool((y >= classes).any()) or bool((y != y.long()).any()):
+            raise ValueError(f"labels must be whole numbers from 0 to {classes - 1}")
+        return y.long() if loss == "ce" else y.to(self.x.dtype).reshape(-1, 1)

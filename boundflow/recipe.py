@@ -1,0 +1,145 @@
+"""Recipe: everything `certify` is told about training, in one place.
+
+A certificate speaks of the training algorithm with all its choices fixed, so this is what it is about. The command, the
+estimators, checkpoints and the record of a certificate use the same object.
+"""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import hashlib
+import itertools
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from . import reduction
+from .losses import hinge
+from .state import Trainer
+from .tuning import MEMORY
+
+LOSSES: dict[str, Callable[..., Tensor]] = {
+    "bce": F.binary_cross_entropy_with_logits,
+    "hinge": hinge,
+    "ce": F.cross_entropy,
+    "mse": F.mse_loss,
+}
+REGRESSION = "mse"
+DOMAINS = ("interval", "zonotope")
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """How a model is trained.
+
+    ``batch_size=None`` takes all samples at once; otherwise batches are shuffled anew each epoch, by the seed.
+    ``steps`` ends training after so many steps. ``clip_gradients`` clips the gradient of every single sample to that
+    norm before the mean is taken, in plain training too: slower, and what bounds a sample that may be anything.
+    ``order`` is how many error rows are kept per trained scalar and ``reduction`` how they are chosen. ``memory``
+    (bytes) decides how much of a batch is held at a time, and whether every sample gets rows of its own.
+    """
+
+    loss: str = "ce"
+    optimizer: type[torch.optim.Optimizer] = torch.optim.SGD
+    optimizer_options: dict[str, Any] = field(default_factory=dict)
+    schedule: Callable[[torch.optim.Optimizer], Any] | None = None
+    epochs: int = 1
+    steps: int | None = None
+    batch_size: int | None = None
+    seed: int = 0
+    domain: str = "zonotope"
+    order: int = 20
+    reduction: str = "girard"
+    clip_gradients: float | None = None
+    memory: float = MEMORY
+    device: Any = None
+    dtype: torch.dtype | None = None
+
+    def __post_init__(self) -> None:
+        if self.optimizer_options is None:
+            object.__setattr__(self, "optimizer_options", {})
+        for name, known in (("loss", LOSSES), ("domain", DOMAINS), ("reduction", reduction.METHODS)):
+            if getattr(self, name) not in known:
+                raise ValueError(f"{name} must be one of {', '.join(known)}, not {getattr(self, name)!r}")
+        for name in ("epochs", "batch_size", "steps"):
+            number = getattr(self, name)
+            if number is not None and number < 1:
+                raise ValueError(f"{name} must be at least 1, got {number}")
+        if self.clip_gradients is not None and not self.clip_gradients > 0:
+            raise ValueError(f"clip_gradients must be a positive norm, got {self.clip_gradients}")
+
+    def but(self, **fields: Any) -> Recipe:
+        """The same recipe with some fields changed."""
+        known = [each.name for each in dataclasses.fields(self)]
+        unknown = [name for name in fields if name not in known]
+        if unknown:
+            raise TypeError(f"a recipe has no {unknown[0]!r}: it has {', '.join(known)}")
+        return dataclasses.replace(self, **fields)
+
+    @property
+    def regression(self) -> bool:
+        return self.loss == REGRESSION
+
+    def batches(self, samples: int, device: torch.device) -> list[Tensor]:
+        """Sample numbers of every step: all in order, or shuffled anew each epoch."""
+
+        def each() -> Iterator[Tensor]:
+            generator = torch.Generator().manual_seed(self.seed)
+            for _ in range(self.epochs):
+                if self.batch_size is None:
+                    yield torch.arange(samples, device=device)
+                else:
+                    yield from torch.randperm(samples, generator=generator).to(device).split(self.batch_size)
+
+        return list(itertools.islice(each(), self.steps))
+
+    def trainer(self, model: nn.Module) -> Trainer:
+        """A model with its optimizer. Options are copied: a schedule writes into a learning rate that is a tensor."""
+        parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
+        optimizer = self.optimizer(parameters, **copy.deepcopy(self.optimizer_options))
+        return Trainer(model, optimizer, self.schedule(optimizer) if self.schedule else None)
+
+    def record(self, model: nn.Module, steps: int) -> dict[str, Any]:
+        """What a certificate says of the recipe."""
+        zonotope = self.domain == "zonotope"
+        said = {
+            "loss": self.loss,
+            "task": "regression" if self.regression else "classification",
+            "optimizer": self.optimizer.__name__,
+            "optimizer_options": {key: _recorded(option) for key, option in self.optimizer_options.items()},
+            "schedule": self._schedule_record(model, steps),
+            "epochs": self.epochs,
+            "batch_size": self.batch_size,
+            "seed": self.seed,
+            "domain": self.domain,
+            "order": self.order if zonotope else None,
+            "clip_gradients": self.clip_gradients,
+            "steps": steps,
+            "step_chosen": "the number of steps was fixed before training",
+        }
+        return said | ({"reduction": self.reduction} if zonotope and self.reduction != "girard" else {})
+
+    def _schedule_record(self, model: nn.Module, steps: int) -> dict[str, str] | None:
+        """A schedule is code, which no file holds: its name, and a fingerprint of all it does to the options."""
+        if self.schedule is None:
+            return None
+        trial, digest = self.trainer(copy.deepcopy(model)), hashlib.sha256()
+        for _ in range(steps):
+            trial.skip(1)
+            for group in trial.optimizer.param_groups:
+                digest.update(repr([_recorded(group[key]) for key in sorted(group) if key != "params"]).encode())
+        return {"name": type(trial.schedule).__name__, "options": digest.hexdigest()}
+
+
+def _recorded(option: Any) -> Any:
+    """An option of an optimizer as a certificate writes it down."""
+    if isinstance(option, Tensor):
+        return option.tolist()
+    if isinstance(option, list | tuple):
+        return [_recorded(part) for part in option]
+    return option if option is None or isinstance(option, bool | int | float | str) else repr(option)

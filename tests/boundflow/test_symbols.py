@@ -1,0 +1,122 @@
+"""Spaces of symbols: numbers that are never handed out twice, several optimizers, reduction methods."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+import boundflow as bf
+from boundflow import reduction
+from boundflow.threats import Linf
+
+
+def data() -> tuple[Tensor, Tensor]:
+    generator = torch.Generator().manual_seed(1)
+    x = torch.randn(30, 3, generator=generator, dtype=torch.float64)
+    return x, (x[:, 0] > 0).double()
+
+
+def test_what_two_callbacks_of_one_step_keep_is_told_apart() -> None:
+    """Each lifts samples of its own; the difference of what they keep holds every plain difference."""
+    x, y = data()
+    kept: list[Any] = []
+
+    def look(samples: Tensor, first: int) -> Any:
+        def callback(step: bf.Step) -> None:
+            if step.number == 1:
+                symbols = step.model[0].weight.symbols
+                kept.append(symbols.lift(x[samples], y[samples], samples + first)[0])
+
+        return callback
+
+    model = nn.Sequential(nn.Linear(3, 1)).double()
+    callbacks = [look(torch.tensor([10, 11]), 100), look(torch.tensor([5, 6]), 200)]
+    x_used, y_used = x[20:], y[20:]  # the run has other samples than the callbacks
+    bf.certify(
+        model, (x_used, y_used), threat=Linf(0.5), loss="bce", steps=2, epochs=2, callbacks=callbacks, progress=False
+    )
+    difference = kept[0] - kept[1]
+    widest = (x[10:12] + 0.5) - (x[5:7] - 0.5)  # the first moved up, the second down: one of the allowed datasets
+    assert bool((difference.upper >= widest).all())
+
+
+def two_optimizers(joint: bool) -> tuple[float, int]:
+    """The mean width of all parameters after training a network's layers with one optimizer, or with one each."""
+    x, y = data()
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(3, 5), nn.Tanh(), nn.Linear(5, 1)).double()
+    symbols = bf.Symbols(Linf(0.01), order=10)
+    groups = [model.parameters()] if joint else [model[0].parameters(), model[2].parameters()]
+    optimizers = [torch.optim.SGD(list(group), lr=0.3, momentum=0.5) for group in groups]
+    bf.lift(model, symbols)
+    for optimizer in optimizers:
+        symbols.attach(optimizer)
+    for _ in range(6):
+        inputs, targets = symbols.lift(x, y, torch.arange(len(x)))
+        loss = F.binary_cross_entropy_with_logits(model(inputs).squeeze(1), targets)
+        for optimizer in optimizers:
+            optimizer.zero_grad()
+        loss.backward()
+        for optimizer in optimizers:
+            optimizer.step()
+    widths = [float((p.upper - p.lower).mean()) for p in model.parameters()]  # type: ignore[attr-defined]
+    return sum(widths) / len(widths), symbols.steps
+
+
+def test_two_optimizers_on_one_space_are_as_tight_as_one() -> None:
+    (together, steps), (apart, steps_apart) = two_optimizers(True), two_optimizers(False)
+    assert steps == steps_apart == 6
+    assert apart < 1.05 * together
+
+
+@pytest.mark.parametrize("method", reduction.METHODS)
+def test_every_reduction_method_holds_poisoned_trainings(method: str) -> None:
+    x, y = data()
+    torch.manual_seed(0)
+    plain = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 1)).double()
+    model = copy.deepcopy(plain)
+    symbols = bf.Symbols(Linf(0.02), order=2, reduction_method=method)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.5, momentum=0.9)
+    bf.lift(model, symbols)
+    symbols.attach(optimizer)
+    for _ in range(5):
+        inputs, targets = symbols.lift(x, y, torch.arange(len(x)))
+        optimizer.zero_grad()
+        F.binary_cross_entropy_with_logits(model(inputs).squeeze(1), targets).backward()
+        optimizer.step()
+    generator = torch.Generator().manual_seed(2)
+    for _ in range(12):
+        poisoned = x + 0.02 * torch.randint(-1, 2, x.shape, generator=generator)
+        poisoned = torch.clamp(poisoned, x - 0.02 + 1e-16, x + 0.02 - 1e-16)
+        run = copy.deepcopy(plain)
+        plain_optimizer = torch.optim.SGD(run.parameters(), lr=0.5, momentum=0.9)
+        for _ in range(5):
+            plain_optimizer.zero_grad()
+            F.binary_cross_entropy_with_logits(run(poisoned).squeeze(1), y).backward()
+            plain_optimizer.step()
+        for sets, values in zip(model.parameters(), run.parameters(), strict=True):
+            assert bool(sets.contains(values.detach()).all())  # type: ignore[operator]
+
+
+def test_an_unknown_reduction_method_is_refused() -> None:
+    with pytest.raises(ValueError, match="girard"):
+        bf.Symbols(Linf(0.1), reduction_method="best")
+
+
+def test_an_own_loop_is_warned_once_when_its_sets_blow_up() -> None:
+    x, y = data()
+    model = bf.lift(nn.Sequential(nn.Linear(3, 8), nn.ReLU(), nn.Linear(8, 1)).double())
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.3)
+    with pytest.warns(bf.WideBounds, match="blown up") as caught:
+        for _ in range(30):
+            optimizer.zero_grad()
+            F.mse_loss(model(bf.ball(x, 0.2)).squeeze(1), y).backward()
+            optimizer.step()
+            if float(model[0].weight.upper.max()) > 1e12:
+                break
+    assert len(caught) == 1
