@@ -6,10 +6,10 @@ are not cut apart. Decided by dependence, and not by a tolerance, so that no sca
     let one sample of a small batch be anywhere in a box as wide as the data, all others points, with rounding off;
     another sample whose output, or whose gradient, is not what it is when all are points has met it.
 
-Each sample in turn, in float64, with other parameters than its own (a head of zeros would hide what happens before it).
-Since nothing rounds, the sets of samples that do not meet are the same to the last bit. A branch that is undecided and an
-operator without a rule count as meeting. Whether the number of samples matters is asked with rounding on: the sets of
-one and the same sample, alone and among others, must have a point in common.
+Each sample in turn, in float64, with other parameters than its own (a head of zeros would hide what happens before
+it). Since nothing rounds, the sets of samples that do not meet are the same to the last bit. A branch that is undecided
+and an operator without a rule count as meeting. Whether the number of samples matters is asked with rounding on: the
+sets of one and the same sample, alone and among others, must have a point in common.
 """
 
 from __future__ import annotations

@@ -126,7 +126,7 @@ def _warn_of_width(parameter: Bounded, symbols: Symbols) -> None:
     if symbols.warned_of_width or (steps & (steps - 1) and steps % 16):
         return
     lower, upper = parameter._bounds
-    if float((upper - lower).max()) > WIDE * (1 + float(torch.minimum(lower.abs(), upper.abs()).max())):
+    if float((upper - lower).max()) > WIDE * (1 + float((0.5 * lower + 0.5 * upper).abs().max())):
         symbols.warned_of_width = True
         warnings.warn(
             f"after {steps} steps a parameter is only known up to {float((upper - lower).max()):.2g}: the sets have "
