@@ -51,7 +51,7 @@ class _WithoutLibraries:
                     enable(False)
             self._inside += 1
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, *mistake: object) -> None:
         with self._lock:
             self._inside -= 1
             if self._inside == 0:
