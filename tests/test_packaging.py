@@ -1,4 +1,4 @@
-"""What a package says of itself: one version, in one place, and types for those who import it."""
+"""What the package says of itself: one version, in one place, types, and the versions it is tested with."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import re
 import tomllib
 from importlib.metadata import version
 from pathlib import Path
+
+import yaml
 
 import boundflow as bf
 
@@ -26,3 +28,23 @@ def test_types_are_shipped() -> None:
     shipped = PROJECT["tool"]["setuptools"]["package-data"]
     for package in ("boundflow", "fullcert"):
         assert (ROOT / package / "py.typed").exists() and "py.typed" in shipped[package]
+
+
+def test_hosted_tests_run_what_is_promised() -> None:
+    """Every version of Python in the classifiers, the lowest version of torch that is allowed, and a newer one."""
+    workflow = (ROOT / ".github" / "workflows" / "test.yml").read_text()
+    matrix = yaml.safe_load(workflow)["jobs"]["test"]["strategy"]["matrix"]
+    name = "Programming Language :: Python :: 3."
+    promised = [line for line in PROJECT["project"]["classifiers"] if line.startswith(name)]
+    assert [f"{name}{version.removeprefix('3.')}" for version in matrix["python"]] == promised
+    assert PROJECT["project"]["requires-python"] == f">={matrix['python'][0]}"
+    lowest, newest = matrix["torch"]
+    assert f"torch>={lowest.removeprefix('==').removesuffix('.*')}" in PROJECT["project"]["dependencies"]
+    assert newest.startswith(">=")
+
+
+def test_a_commit_is_checked_by_what_make_runs() -> None:
+    (local,) = yaml.safe_load((ROOT / ".pre-commit-config.yaml").read_text())["repos"]
+    recipe = (ROOT / "Makefile").read_text().split("\nlint:")[1].split("\n\n")[0]
+    checks = re.findall(r"^\t(.+)$", recipe, re.MULTILINE)
+    assert [hook["entry"] for hook in local["hooks"]] == [check.replace("format --check", "format") for check in checks]
