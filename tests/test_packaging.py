@@ -12,6 +12,7 @@ import yaml
 import boundflow as bf
 
 ROOT = Path(__file__).parents[1]
+PACKAGES = ("boundflow", "fullcert")
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 
 
@@ -26,7 +27,7 @@ def test_one_version() -> None:
 def test_types_are_shipped() -> None:
     """Without the empty file py.typed, type checkers take every name of a package for Any."""
     shipped = PROJECT["tool"]["setuptools"]["package-data"]
-    for package in ("boundflow", "fullcert"):
+    for package in PACKAGES:
         assert (ROOT / package / "py.typed").exists() and "py.typed" in shipped[package]
 
 
@@ -48,3 +49,11 @@ def test_a_commit_is_checked_by_what_make_runs() -> None:
     recipe = (ROOT / "Makefile").read_text().split("\nlint:")[1].split("\n\n")[0]
     checks = re.findall(r"^\t(.+)$", recipe, re.MULTILINE)
     assert [hook["entry"] for hook in local["hooks"]] == [check.replace("format --check", "format") for check in checks]
+
+
+def test_every_package_has_layers_that_name_all_its_files() -> None:
+    """Import-linter then refuses a file without a place. What it cannot see is a package without a contract."""
+    contracts = PROJECT["tool"]["importlinter"]["contracts"]
+    layered = {name for contract in contracts if contract.get("exhaustive") for name in contract["containers"]}
+    folders = [path.parent.relative_to(ROOT) for name in PACKAGES for path in (ROOT / name).rglob("__init__.py")]
+    assert layered == {".".join(folder.parts) for folder in folders}
