@@ -138,11 +138,11 @@ def read_npz(path: Path) -> dict[str, np.ndarray]:
 
     Bytes are pixels and become numbers from 0 to 1, by a division that is fixed beforehand.
     """
-    archive = np.load(path, allow_pickle=False)
-    if not isinstance(archive, np.lib.npyio.NpzFile):
-        raise ValueError("it is a single array, and must be an archive of arrays by name")
     columns: dict[str, np.ndarray] = {}
-    with archive:
+    with path.open("rb") as file:  # given a path, numpy leaves a damaged archive open
+        archive = np.load(file, allow_pickle=False)
+        if not isinstance(archive, np.lib.npyio.NpzFile):
+            raise ValueError("it is a single array, and must be an archive of arrays by name")
         for name in archive.files:
             made = columns_of(name, archive[name])
             if not columns.keys().isdisjoint(made):

@@ -1,22 +1,39 @@
-"""Plant bugs in the rules, one at a time, and show that the tests catch every one of them.
+"""Plant bugs in the library, one at a time, and show that the tests catch every one of them.
 
-Run with `make mutants`. Each bug is a text replacement in a copy of the package; the tests run against the copy until
-the first failure. Prints one line per bug and the count; exits 1 if any bug survives.
+Run with `make mutants`, or with words of some bugs: `python tests/mutants.py "wrong end"`. Each bug is a text replacement
+in a copy of the package, and the tests run against the copy until the first failure: first the test that caught the bug
+the last time, which `caught_by.json` remembers, then the tests of its file, then all others. Two bugs at a time, each
+with one thread. Prints each bug with the test that caught it, the count and the time; exits 1 if any bug survives, or if
+one of these tests fails without a bug too, for such a test shows nothing.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import NamedTuple
 
 ROOT = Path(__file__).parents[1]
-TESTS = [  # test_NAME.py, somewhere under tests/boundflow
+REMEMBERED = ROOT / "tests" / "caught_by.json"  # bug -> test; written by each run, and kept in the repository
+PASSED, FAILED, INTERRUPTED, MISUSED, EMPTY = 0, 1, 2, 4, 5  # exit codes of pytest; a name it does not find is misuse
+
+
+class Mutant(NamedTuple):
+    file: str
+    right: str
+    wrong: str
+    what: str
+
+
+TESTS = [  # test_NAME.py, somewhere under tests/boundflow: the order in which they find most in the least time
     "laws",
     "functions",
     "traps",
@@ -56,7 +73,7 @@ FIRST = {  # where a bug in a file most likely shows: those tests go first
 
 # fmt: off
 # file, right, wrong, what is wrong
-MUTANTS = [
+MUTANTS = [Mutant(*row) for row in [
     ("rounding.py", "amount = (2 * n + 8) * unit(dtype)", "amount = 0.0 * unit(dtype)", "no allowance for sums"),
     ("rounding.py", "moved = torch.addcmul(bounds, _signs", "moved = torch.addcmul(bounds, -_signs", "bounds widened inwards"),
     ("rounding.py", "return torch.nextafter(bounds, _infinities", "return torch.nextafter(bounds, -_infinities", "one step inwards"),
@@ -164,48 +181,93 @@ MUTANTS = [
     ("cuts.py", "kept[undecided[going_on]] = False", "kept[undecided] = False", "parts of hopeless inputs dropped"),
     ("mixing.py", "torch.allclose(together, alone, close, near, equal_nan=True)", "True", "inputs that meet are cut apart"),
     ("certificate.py", "self.nominal(threat.observed(x).clone())", "self.nominal(threat.observed(x))", "inputs written over before they are lifted"),
-]
+]]
 # fmt: on
 
 
-def test_file(name: str) -> Path:
-    (path,) = (ROOT / "tests" / "boundflow").rglob(f"test_{name}.py")
-    return path
+def test_files(file: str) -> Iterator[list[str]]:
+    """Tests of a file, then all others, the quick ones first."""
+    there = {path.stem.removeprefix("test_"): str(path) for path in (ROOT / "tests" / "boundflow").rglob("test_*.py")}
+    first = FIRST.get(file, TESTS[:1])
+    yield [there[name] for name in first]
+    yield [there[name] for name in dict.fromkeys([*TESTS, *sorted(there)]) if name not in first]
 
 
-def caught(mutant: tuple[str, str, str, str]) -> tuple[bool, float]:
-    """Whether a test fails on a copy of the package with this bug."""
-    file, right, wrong, _ = mutant
-    begin = time.perf_counter()
-    with tempfile.TemporaryDirectory() as folder:
-        package = Path(folder) / "boundflow"
-        shutil.copytree(ROOT / "boundflow", package, ignore=shutil.ignore_patterns("__pycache__"))
-        source = (package / file).read_text()
-        (package / file).write_text(source.replace(right, wrong))
-        command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", "-p", "no:xdist"]
-        command += ["-o", f"pythonpath={folder} {ROOT / 'tests'}"]  # the copy, not the repository
-        command += [str(test_file(name)) for name in dict.fromkeys(FIRST.get(file, []) + TESTS)]
-        environment = {**os.environ, "PYTHONPATH": folder, "OMP_NUM_THREADS": "1", "PYTHONDONTWRITEBYTECODE": "1"}
-        run = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)
-    if run.returncode not in (0, 1, 2):
+def copied(folder: str, mutant: Mutant | None) -> None:
+    """The package in another folder, with this bug."""
+    shutil.copytree(ROOT / "boundflow", Path(folder) / "boundflow", ignore=shutil.ignore_patterns("__pycache__"))
+    if mutant is not None:
+        path = Path(folder) / "boundflow" / mutant.file
+        path.write_text(path.read_text().replace(mutant.right, mutant.wrong))
+
+
+def failing(folder: str, tests: list[str], forgotten: bool = False) -> str | None:
+    """The first of the tests that fails on the package in this folder. ``forgotten``: a test may be there no more."""
+    command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:xdist", "-o", f"cache_dir={folder}/cache"]
+    command += ["-o", f"pythonpath={folder} {ROOT / 'tests'}", *tests]  # the copy, not the repository
+    environment = {**os.environ, "PYTHONPATH": folder, "OMP_NUM_THREADS": "1", "PYTHONDONTWRITEBYTECODE": "1"}
+    run = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)
+    if run.returncode == PASSED or (forgotten and run.returncode in (MISUSED, EMPTY)):
+        return None
+    if run.returncode not in (FAILED, INTERRUPTED):
         raise SystemExit(f"pytest did not run: {run.stdout[-2000:]}{run.stderr[-2000:]}")
-    return run.returncode != 0, time.perf_counter() - begin
+    return next(iter(json.loads(Path(folder, "cache/v/cache/lastfailed").read_text())))
+
+
+def caught(mutant: Mutant, remembered: str | None) -> tuple[str | None, float]:
+    """The test that catches this bug, and after how many seconds."""
+    begin, test = time.perf_counter(), None
+    with tempfile.TemporaryDirectory() as folder:
+        copied(folder, mutant)
+        if remembered is not None:
+            test = failing(folder, [f"{ROOT}/{remembered}"], forgotten=True)
+        for files in test_files(mutant.file):
+            test = test or failing(folder, files)
+    return test, time.perf_counter() - begin
+
+
+def failing_without_a_bug(tests: list[str]) -> str | None:
+    """One of the tests that caught something but fails on the package as it is."""
+    with tempfile.TemporaryDirectory() as folder:
+        copied(folder, None)
+        return failing(folder, [f"{ROOT}/{test}" for test in tests]) if tests else None
+
+
+def chosen(words: list[str]) -> list[Mutant]:
+    """The bugs with one of the words, or all; every line of the list must be up to date."""
+    for mutant in MUTANTS:
+        count = (ROOT / "boundflow" / mutant.file).read_text().count(mutant.right)
+        if count != 1:
+            raise SystemExit(
+                f"mutant '{mutant.what}': its line occurs {count} times in {mutant.file}; bring the list up to date"
+            )
+    return [mutant for mutant in MUTANTS if not words or any(word in mutant.what for word in words)]
+
+
+def remember(tests: dict[str, str]) -> None:
+    kept = {mutant.what: tests[mutant.what] for mutant in MUTANTS if mutant.what in tests}
+    REMEMBERED.write_text(json.dumps(kept, indent=1) + "\n")
 
 
 def main() -> None:
-    for file, right, _, what in MUTANTS:
-        count = (ROOT / "boundflow" / file).read_text().count(right)
-        if count != 1:
-            raise SystemExit(f"mutant '{what}': its line occurs {count} times in {file}; bring the list up to date")
-    chosen = [m for m in MUTANTS if not sys.argv[1:] or any(word in m[3] for word in sys.argv[1:])]
-    survived = []
+    begin, mutants = time.perf_counter(), chosen(sys.argv[1:])
+    tests: dict[str, str] = json.loads(REMEMBERED.read_text()) if REMEMBERED.exists() else {}
+    known = [tests.get(mutant.what) for mutant in mutants]
+    catching: list[str] = []
     with ThreadPoolExecutor(2) as pool:
-        for mutant, (found, seconds) in zip(chosen, pool.map(caught, chosen), strict=True):
-            print(f"{'caught  ' if found else 'SURVIVED'} {seconds:5.0f} s  {mutant[0]:22s} {mutant[3]}", flush=True)
-            if not found:
-                survived.append(mutant[3])
-    print(f"{len(chosen) - len(survived)} of {len(chosen)} planted bugs caught")
-    raise SystemExit(1 if survived else 0)
+        for mutant, (test, seconds) in zip(mutants, pool.map(caught, mutants, known), strict=True):
+            print(f"{'caught  ' if test else 'SURVIVED'} {seconds:5.0f} s  {mutant.file:22s} {mutant.what}", flush=True)
+            if test:
+                print(f"{'':18s}by {test}", flush=True)
+                catching.append(test)
+                tests[mutant.what] = test
+                remember(tests)
+    broken = failing_without_a_bug(sorted(set(catching)))
+    if broken:
+        print(f"{broken} fails without a bug, so what it caught does not count")
+    minutes = (time.perf_counter() - begin) / 60
+    print(f"{len(catching)} of {len(mutants)} planted bugs caught in {minutes:.1f} minutes")
+    raise SystemExit(1 if len(catching) < len(mutants) or broken else 0)
 
 
 if __name__ == "__main__":
