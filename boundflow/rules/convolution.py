@@ -47,16 +47,16 @@ class _WithoutLibraries:
         with self._lock:
             if self._inside == 0:
                 self._before = [enabled() for enabled, _ in LIBRARIES]
-                for _, enable in LIBRARIES:
-                    enable(False)
+                for _, switch in LIBRARIES:
+                    switch(False)
             self._inside += 1
 
     def __exit__(self, *mistake: object) -> None:
         with self._lock:
             self._inside -= 1
             if self._inside == 0:
-                for (_, enable), before in zip(LIBRARIES, self._before, strict=True):
-                    enable(before)
+                for (_, switch), before in zip(LIBRARIES, self._before, strict=True):
+                    switch(before)
 
 
 without_libraries = _WithoutLibraries()
