@@ -28,6 +28,7 @@ TESTS = [
     "threats",
     "random_runs",
     "predictions",
+    "boundflow/threats",
 ]
 FIRST = {  # where a bug in a file most likely shows: those tests go first
     "rules/corners.py": ["predictions"],
@@ -39,7 +40,11 @@ FIRST = {  # where a bug in a file most likely shows: those tests go first
     "rows.py": ["tightness", "traps", "budgets", "training"],
     "losses.py": ["traps", "budgets", "training"],
     "lift.py": ["traps", "tensor"],
-    "threats.py": ["budgets", "threats", "traps", "training"],
+    "threats/lifting.py": ["budgets", "threats", "traps", "training"],
+    "threats/base.py": ["budgets", "threats", "traps", "training"],
+    "threats/moves.py": ["boundflow/threats", "budgets", "threats", "traps", "training"],
+    "threats/deviation.py": ["boundflow/threats"],
+    "threats/quantised.py": ["boundflow/threats"],
     "support.py": ["budgets", "threats"],
     "clean.py": ["budgets", "threats"],
     "chunks.py": ["budgets", "threats"],
@@ -113,7 +118,7 @@ MUTANTS = [
     ("rules/normalisation.py", "(1 + rounding.gamma(8 * terms, x.dtype)) + float(loss.max())", "1.01", "layer norm clamped below what rounding allows"),
     ("lift.py", "made = point(parameter.detach().clone(), symbols)", "made = point(parameter.detach(), symbols)", "a lifted parameter follows the old storage"),
     ("lift.py", "bounds = torch.where(amount > 0, rounding.around(center, amount), center)", "bounds = torch.stack((center - amount, center + amount))", "edge of the ball not rounded outwards"),
-    ("threats.py", "rows = self.symbols.of_samples(self.samples, self._fingerprints(), np.array(parts))", "rows = self.symbols.of_samples(np.arange(len(self.samples)), self._fingerprints(), np.array(parts))", "symbols by position in the batch"),
+    ("threats/lifting.py", "return self.symbols.of_samples(self.samples, self._fingerprints(), np.array(parts))", "return self.symbols.of_samples(np.arange(len(self.samples)), self._fingerprints(), np.array(parts))", "symbols by position in the batch"),
     ("rows.py", "total.index_add_(1, view.deep, elements[:, view.known])", "pass", "known rows lost in an expansion"),
     ("symbols.py", "return coefficients.scatter_add_(1, torch.where(known, places, 0), own)", "return coefficients", "own rows lost in the support"),
     ("symbols.py", "if self.all_known:", "if True:", "own rows of unseen samples lost in the support"),
@@ -144,9 +149,13 @@ MUTANTS = [
     ("rules/unary.py", "lines.append((slope, mu, torch.maximum(*errors), errors[1]))", "lines.append((slope, mu, errors[1], errors[1]))", "the line of clean samples taken for touched ones"),
     ("rules/gates.py", "return factor, torch.maximum(*both), both[1]", "return factor, both[1], both[1]", "gates of clean samples taken for touched ones"),
     ("rules/bilinear.py", "beyond = torch.stack((clean[0] - touched[0], touched[1] - clean[1])).clamp_min(0.0)\n        radius", "beyond = torch.stack((clean[0] - touched[0], clean[1] - touched[1])).clamp_min(0.0)\n        radius", "touched samples never reach up"),
-    ("threats.py", "reached = bounds if self.kind is Kind.BOX else boxed._bounds", "reached = bounds", "a valid range shortens a ball"),
-    ("threats.py", "if not budgeted and self.kind is Kind.BOX and self.samples is None:", "if self.kind is Kind.BOX:", "recentred under a budget"),
-    ("threats.py", "return (Clause(self.k, self.threat.changes),)", "return (Clause(max(1, self.k - 1), self.threat.changes),)", "a budget of one less"),
+    ("threats/moves.py", "rows = rounding.up(amounts.to(values.dtype))", "rows = rounding.deviation(bounds, center)", "a valid range shortens a ball"),
+    ("threats/moves.py", "bounds, rounding.of_moves(values, rows))", "bounds)", "roundings of moves in a ball forgotten"),
+    ("threats/deviation.py", "None if self.radius is None else torch.where(mask, self.radius, 0.0),", "None,", "roundings of some samples' moves forgotten"),
+    ("threats/lifting.py", "total = torch.stack(radii).sum(0) if radii", "total = radii[0] if radii", "roundings of the first change alone"),
+    ("threats/quantised.py", "return distance + rounding.of_grid(x, distance) if bins", "return distance + 0.0 * x.double() if bins", "points of a grid written without rounding"),
+    ("threats/moves.py", "if not budgeted and self.kind is Kind.BOX and self.samples is None:", "if self.kind is Kind.BOX:", "recentred under a budget"),
+    ("threats/base.py", "return (Clause(self.k, self.threat.changes),)", "return (Clause(max(1, self.k - 1), self.threat.changes),)", "a budget of one less"),
     ("bounded.py", "if self._clean is None and (self._form is None or self._form.rows.batch is None):", "if self._form is None or self._form.rows.batch is None:", "clean states survive a mix of positions"),
     ("bounded.py", "clean = clean if same else None", "pass", "clean for the samples of another batch"),
     ("rows.py", 'total = torch.einsum("imk,mj->ijk", deep_a, self.b.center) + torch.einsum("im,mjk->ijk", center, self.deep_b)', 'total = torch.einsum("imk,mj->ijk", deep_a, self.b.center)', "one factor lost in a support"),
@@ -167,6 +176,11 @@ MUTANTS = [
 # fmt: on
 
 
+def _path(name: str) -> str:
+    """A file of tests by its name, or a folder of them."""
+    return name if "/" in name else f"test_{name}.py"
+
+
 def caught(mutant: tuple[str, str, str, str]) -> tuple[bool, float]:
     """Whether a test fails on a copy of the package with this bug."""
     file, right, wrong, _ = mutant
@@ -178,7 +192,7 @@ def caught(mutant: tuple[str, str, str, str]) -> tuple[bool, float]:
         (package / file).write_text(source.replace(right, wrong))
         command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", "-p", "no:xdist"]
         command += ["-o", f"pythonpath={folder} {ROOT / 'tests'}"]  # the copy, not the repository
-        command += [str(ROOT / "tests" / f"test_{name}.py") for name in dict.fromkeys(FIRST.get(file, []) + TESTS)]
+        command += [str(ROOT / "tests" / name) for name in map(_path, dict.fromkeys(FIRST.get(file, []) + TESTS))]
         environment = {**os.environ, "PYTHONPATH": folder, "OMP_NUM_THREADS": "1", "PYTHONDONTWRITEBYTECODE": "1"}
         run = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)
     if run.returncode not in (0, 1, 2):
