@@ -2,8 +2,9 @@
 
     x' = center + sum of all rows + radius zeta,     radius = sum of the changes' radii + gamma_m max |x'|
 
-where the last term pays for adding up m > 1 moves of the same value. A sample that was left alone under a budget has
-the rows and radii of the changes without one: the others have symbols at zero, and what was not moved was not rounded.
+where the last term pays for adding up m moves of the same value, where there is more than one. A sample that was left
+alone under a budget has the rows and radii of the changes without one: the others have symbols at zero, and what was
+not moved was not rounded.
 """
 
 from __future__ import annotations
@@ -144,7 +145,10 @@ def _added(values: Tensor, deviations: list[Deviation]) -> Tensor:
         return deviations[0].bounds
     moved = [(Bounded(made.bounds), 1.0) for made in deviations]
     total = combination("lift", [*moved, (values, 1.0 - len(deviations))])._bounds
-    return torch.stack((torch.minimum(total[0], values), torch.maximum(total[1], values)))
+    hull = torch.stack([made.bounds for made in deviations])
+    hull = torch.stack((hull[:, 0].amin(0), hull[:, 1].amax(0)))
+    total = torch.stack((torch.minimum(total[0], values), torch.maximum(total[1], values)))
+    return torch.where(_several(deviations), total, hull)
 
 
 def _off(values: Tensor, deviations: list[Deviation], bounds: Tensor) -> Tensor:
@@ -153,5 +157,11 @@ def _off(values: Tensor, deviations: list[Deviation], bounds: Tensor) -> Tensor:
     total = torch.stack(radii).sum(0) if radii else torch.zeros_like(values)
     if len(deviations) > 1:  # the sum of several moves is rounded where the attacker's data are floats
         charge = rounding.gamma(len(deviations), values.dtype)
-        total = rounding.up(total * (1 + charge) + charge * bounds.abs().amax(0))
+        several = rounding.up(total * (1 + charge) + charge * bounds.abs().amax(0))
+        total = torch.where(_several(deviations), several, total)
     return total
+
+
+def _several(deviations: list[Deviation]) -> Tensor:
+    """Where more than one change moves a value: elsewhere nothing is added up, and nothing is rounded by that."""
+    return torch.stack([made.bounds[0] < made.bounds[1] for made in deviations]).sum(0) > 1

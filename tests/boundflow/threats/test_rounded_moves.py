@@ -12,18 +12,15 @@ from fractions import Fraction
 import numpy as np
 import pytest
 import torch
+from membership import fractions, left_alone, outside
 from torch import Tensor
 
 import boundflow as bf
-from boundflow.bounded import Bounded, Form
+from boundflow.bounded import Bounded
 
 T = bf.threats
+FLOAT64 = torch.float64
 POWER = {T.L2: 2, T.L1: 1}
-NOTHING, FLOAT64 = Fraction(0), torch.float64
-
-
-def fractions(x: Tensor) -> list[Fraction]:
-    return [Fraction(value) for value in x.double().tolist()]
 
 
 def lifted(threat: T.Threat, x: Tensor) -> Bounded:
@@ -31,25 +28,6 @@ def lifted(threat: T.Threat, x: Tensor) -> Bounded:
     inputs, _ = bf.Symbols(threat).lift(x.unsqueeze(0), torch.zeros(1, 1, dtype=x.dtype), torch.zeros(1).long())
     assert isinstance(inputs, Bounded)
     return inputs
-
-
-def rows(form: Form) -> list[Fraction]:
-    """The generator of each feature: of a sample of its own, row k moves feature k alone."""
-    generators = form.generators[:, 0]
-    assert torch.equal(generators, generators.diag().diag())
-    return fractions(generators.diag())
-
-
-def effort(form: Form, moved: Tensor, power: int) -> Fraction:
-    """The smallest ``sum |xi_k|^power`` of symbols that reach ``moved`` together with the radius."""
-    total = NOTHING
-    for value, center, row, radius in zip(
-        fractions(moved), fractions(form.center[0]), rows(form), fractions(form.radius[0]), strict=True
-    ):
-        left = max(NOTHING, abs(value - center) - radius)
-        assert row > 0 or left == 0, "a feature that has no row has moved"
-        total += (left / row) ** power if left else 0
-    return total
 
 
 def allowed(kind: type, x: Tensor, moves: list[Fraction], epsilon: list[float]) -> Tensor:
@@ -62,19 +40,22 @@ def allowed(kind: type, x: Tensor, moves: list[Fraction], epsilon: list[float]) 
 def test_a_rounded_feature_beside_one_that_moves_all_the_way() -> None:
     """Radii 1 and 1e-10: the first feature moves by nearly 1, and the second is rounded by 1e-16, 1e-6 of its radius.
 
-    A linear functional shows it: ``a . (x' - c)`` exceeds ``|a G|_2 + |a| . radius``, the most that the form can reach.
+    A linear functional shows it: ``a . (x' - c)`` must not exceed ``|a G|_2 + |a| . radius``, which the form reaches.
     """
     epsilon, x = [1.0, 1e-10], torch.ones(2, dtype=FLOAT64)
     small = Fraction(5, 2**55)  # less than one ulp of 1, and rounded to one
     large = Fraction(math.sqrt(1 - float(small / Fraction(epsilon[1])) ** 2)) - Fraction(1, 2**52)
     moved = allowed(T.L2, x, [large, small], epsilon)
     form = lifted(T.L2(epsilon), x).form
-    steps = [value - center for value, center in zip(fractions(moved), fractions(form.center[0]), strict=True)]
+    generators = form.generators[:, 0]
+    assert torch.equal(generators, generators.diag().diag()), "row k moves feature k alone"
+    rows, radius = fractions(generators.diag()), fractions(form.radius)
+    steps = [value - center for value, center in zip(fractions(moved), fractions(form.center), strict=True)]
     assert steps[1] == Fraction(1, 2**52)
-    for functional in (steps, [steps[0], steps[1] / Fraction(epsilon[1]) ** 2]):
-        value = sum(a * step for a, step in zip(functional, steps, strict=True))
-        value -= sum(abs(a) * radius for a, radius in zip(functional, fractions(form.radius[0]), strict=True))
-        assert value <= 0 or value**2 <= sum((a * row) ** 2 for a, row in zip(functional, rows(form), strict=True))
+    functional = [steps[0], steps[1] / Fraction(epsilon[1]) ** 2]
+    value = sum(a * step for a, step in zip(functional, steps, strict=True))
+    value -= sum(abs(a) * r for a, r in zip(functional, radius, strict=True))
+    assert value <= 0 or value**2 <= sum((a * row) ** 2 for a, row in zip(functional, rows, strict=True))
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32], ids=["float64", "float32"])
@@ -92,8 +73,14 @@ def test_every_float_of_a_ball_is_in_its_form(kind: type, dtype: torch.dtype) ->
             length = np.abs(direction).sum() if kind is T.L1 else np.linalg.norm(direction)
             inside = 1 - Fraction(1, 2**48)  # the length was computed in floats
             moves = [Fraction(d / length) * Fraction(e) * inside for d, e in zip(direction, epsilon, strict=True)]
-            moved = allowed(kind, x, moves, epsilon)
-            assert effort(inputs.form, moved, POWER[kind]) <= 1 and bool(inputs.contains(moved).all())
+            assert not outside(inputs, allowed(kind, x, moves, epsilon).unsqueeze(0), kind.kind)
+
+
+def test_two_balls_are_rounded_twice() -> None:
+    """The radii of both changes count, and one more rounding of their sum."""
+    x = torch.tensor([1.0, 2.0], dtype=FLOAT64)
+    one, both = (lifted(threat, x).form.radius for threat in (T.L2(1e-12), T.L2(1e-12) & T.L1(1e-12)))
+    assert bool((both >= 2 * one).all())
 
 
 def test_only_features_of_touched_samples_are_rounded() -> None:
@@ -101,14 +88,24 @@ def test_only_features_of_touched_samples_are_rounded() -> None:
     x = torch.tensor([1.0, 2.0, 3.0], dtype=FLOAT64)
     ball = T.L2([0.1, 0.0, 0.2]).on(features=[0, 1])
     for threat in (ball, T.AtMost(1, ball)):
-        inputs = lifted(threat, x)
-        assert float(inputs.form.radius[0, 0]) > 0 and not bool(inputs.form.radius[0, 1:].any())
-        assert inputs._clean is None or not bool(inputs._clean.radius.any())
-    assert inputs._clean is not None, "a budget leaves samples alone"
-    elsewhere = lifted(T.AtMost(1, T.L2(0.1).on(samples=[5]) & T.L2(0.1).on(samples=[0])), x)
-    assert bool((elsewhere.form.radius > 0).all()) and not bool(elsewhere._clean.radius.any())
+        radius = lifted(threat, x).form.radius
+        assert float(radius[0, 0]) > 0 and not bool(radius[0, 1:].any())
+    assert left_alone(lifted(T.AtMost(1, ball), x), x.unsqueeze(0))
+    for samples, moves in (([5], False), ([0], True)):
+        inputs = lifted(T.AtMost(1, T.L2(0.1).on(samples=samples)), x)
+        assert bool((inputs.form.radius > 0).all()) is moves and left_alone(inputs, x.unsqueeze(0))
+
+
+def test_a_ball_of_all_beside_a_budget() -> None:
+    """Of a sample that the budget leaves alone, what every sample may have is still rounded."""
+    x = torch.tensor([1.0, 2.0], dtype=FLOAT64)
+    free, few = T.L2(1e-3), T.AtMost(1, T.L1(0.1))
+    inputs = lifted(free & few, x)
+    assert inputs._clean is not None
+    assert torch.equal(inputs._clean.radius, lifted(free, x).form.radius)
+    assert bool((inputs.form.radius > inputs._clean.radius).all())
 
 
 def test_boxes_have_rows_that_hold_their_rounding() -> None:
     """The rounded interval is the row itself: nothing is left for a radius."""
-    assert not bool(lifted(T.Linf([0.1, 1e-12]), torch.ones(2).double()).form.radius.any())
+    assert not bool(lifted(T.Linf([0.1, 1e-12]), torch.ones(2, dtype=FLOAT64)).form.radius.any())
