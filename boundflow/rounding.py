@@ -158,3 +158,102 @@ def require_gradual_underflow() -> None:
     """Refuse a CPU that flushes subnormal numbers to zero: one step outwards from zero would be lost."""
     if thread.arithmetic.outward and float(torch.tensor(TINY[torch.float64], dtype=torch.float64) * 0.5) == 0.0:
         raise UnsafePrecision("subnormal numbers are flushed to zero: call torch.set_flush_denormal(False)")
+
+
+# --- what the floats of a table, an image or an answer are off by -----------------------------------------------------
+
+
+def away(x: Tensor) -> Tensor:
+    """A result of at most two correctly rounded operations, made longer in modulus as `up` does; 0 stays 0.
+
+    ``(1 - u)^2 (1 + 8 u) (1 - u) >= 1``: the modulus is at least the exact one.
+    """
+    return x.sign() * up(x.abs())
+
+
+def of_moves(x: Tensor, amounts: Tensor) -> Tensor:
+    """How far the float of ``x + d`` can be from ``x + d``, for all ``|d| <= amounts``; 0 where nothing can move.
+
+    ``|fl(x + d) - (x + d)| <= u |x + d| <= u (|x| + amounts)``, or less than the smallest normal number below it.
+    """
+    error = gamma(1, x.dtype) * (x.abs() + amounts) + tiny(1, x.dtype)
+    return torch.where(amounts > 0, error, 0.0)
+
+
+def share_of(x: Tensor, share: float) -> Tensor:
+    """At least ``share |x|`` in float64, of a share that was read from a text in per cent.
+
+    Read, divided by 100 and multiplied it has three roundings, and ``(1 - u)^3 (1 + 8 u) (1 - u) >= 1``. A product that
+    underflows is less than the smallest normal number.
+    """
+    amount = up(share * x.double().abs())
+    least = TINY[x.dtype] if thread.arithmetic.outward and share > 0 else 0.0
+    return torch.where(x != 0, amount.clamp_min(least), amount)
+
+
+def whole_steps(distance: float, step: float) -> int:
+    """How many whole steps fit into a distance, or more: three of 0.1 into 0.3, though the float of 0.3 / 0.1 is less.
+
+    Both were read, and their quotient is rounded: ``(1 - u)^2 / (1 + u) (1 + 8 u) (1 - u) >= 1``. So it is in every
+    mode: one step too few is no rounding error.
+    """
+    return int(distance / step * (1 + 8 * UNIT[torch.float64]))
+
+
+def of_grid(x: Tensor, distance: float) -> Tensor:
+    """How much further than ``distance`` apart two values of a grid can be as they were written, in float32 or finer.
+
+    ``n s`` is written with two roundings, of the step and of the product: off by at most ``3 u |n s|``, with u of
+    float32. Of both values together that is ``3 u (2 |n s| + distance)``, where ``|n s| <= |x| (1 + 3 u)``.
+    """
+    unit = 4 * UNIT[torch.float32] if thread.arithmetic.outward else 0.0
+    return unit * (2 * x.double().abs() + distance)
+
+
+def scaled_move(move: float, largest: float, offset: float, spacing: float) -> float:
+    """A scaled move, and what scaling can be off by: of values up to ``largest``, scaled around ``offset``.
+
+    A value v becomes ``(v - center) / scale``: it is read, centered, divided and converted, four roundings of at most
+    ``u (largest + offset + move)`` at both ends of the move. ``spacing``, from 1 to the next number, is 2 u: four of it
+    are enough, and the rest pays for the roundings of this sum and of the move itself.
+    """
+    unit = 16 * spacing if thread.arithmetic.outward else 0.0
+    return move * (1 + unit) + unit * (largest + offset + move)
+
+
+def scaled_share(share: float, spacing: float) -> float:
+    """A share of a value that is scaled around 0, and what scaling can be off by: as `scaled_move`, in units of it."""
+    return scaled_move(share, 1.0, 0.0, spacing)
+
+
+def affine_image(bounds: Tensor, scale: float, shift: float) -> Tensor:
+    """Bounds of ``scale x + shift`` in float64, rounded outwards: intervals in the units of the user.
+
+    Product and sum are correctly rounded, so the exact ones lie between the neighbouring floats.
+    """
+    bounds = bounds.double()
+    if scale == 1 and shift == 0:
+        return bounds
+    product = outward(scale * (bounds if scale >= 0 else bounds.flip(0)))
+    return outward(product + shift)
+
+
+def before_scaling(x: Tensor, scale: float, shift: float) -> Tensor:
+    """Bounds of the number of which x is ``(number - shift) / scale``, in float64.
+
+    Centering and dividing are two roundings, of ``|x scale|`` each, and `affine_image` pays for the way back.
+    """
+    x = x.double()
+    error = gamma(2, x.dtype) * (x * scale).abs() + tiny(2, x.dtype)
+    return widened(affine_image(torch.stack((x, x)), scale, shift), error)
+
+
+def width(bounds: Tensor) -> Tensor:
+    """At least ``upper - lower``, which is one correctly rounded operation."""
+    return up(bounds[1] - bounds[0])
+
+
+def upper_mean(x: Tensor) -> Tensor:
+    """At least the mean of numbers that are not negative, in float64: a sum of n terms, and one division."""
+    total = x.double().sum()
+    return up(total * (1 + gamma(x.numel(), total.dtype)) / x.numel())

@@ -10,6 +10,7 @@ import numpy as np
 import torch
 
 import boundflow as bf
+from boundflow import rounding
 from boundflow.certificate_files import input_shape
 from boundflow.threats import Threat
 from fullcert import models, runs, tables, tasks, threats
@@ -155,13 +156,14 @@ def test_threat(options: Options, encoding: Encoding, named: Encoding | None, in
 
 
 def columns(found: bf.Prediction, target: Target, table: tables.Table) -> dict[str, list[Any]]:
-    """The answers as columns, in the units of the user."""
-    lower, upper = (part.double() * target.scale + target.center for part in (found.lower, found.upper))
+    """The answers as columns, in the units of the user: bounds and widths are rounded outwards."""
+    bounds = rounding.affine_image(torch.stack((found.lower, found.upper)), target.scale, target.center)
+    lower, upper = bounds
     rows: dict[str, list[Any]] = {"row": list(range(len(found)))}
     if target.regression:
         rows["value"] = (found.label.double().reshape(-1) * target.scale + target.center).tolist()
         rows["certified"] = found.certified.tolist()
-        rows["width"] = _finite((upper - lower).amax(1))
+        rows["width"] = _finite(rounding.width(bounds).amax(1))
     else:
         rows["label"] = [target.classes[int(label)] for label in found.label]
         rows["certified"] = found.certified.tolist()
@@ -191,7 +193,7 @@ def summary(rows: dict[str, list[Any]]) -> dict[str, Any]:
     """How many rows there are, how many are certified, and how many of those are right where that is known."""
     told: dict[str, Any] = {"samples": len(rows["row"]), "certified": sum(rows["certified"])}
     if "width" in rows and None not in rows["width"]:
-        told["mean_width"] = sum(rows["width"]) / len(rows["width"])
+        told["mean_width"] = float(rounding.upper_mean(torch.tensor(rows["width"], dtype=torch.float64)))
     if "true" in rows and "label" in rows:
         pairs = list(zip(rows["label"], rows["true"], rows["certified"], strict=True))
         told["accuracy"] = sum(label == true for label, true, _ in pairs) / len(pairs)

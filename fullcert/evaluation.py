@@ -10,8 +10,10 @@ import torch
 from torch import Tensor, nn
 
 import boundflow as bf
+from boundflow import rounding
 from boundflow.prediction import classes, share
 from boundflow.threats import Linf, Threat
+from fullcert import threats
 from fullcert.encoding import DECLARED, Encoding, Image
 from fullcert.options import THREAT, Options, flag_of
 from fullcert.planes import grid_around
@@ -27,22 +29,24 @@ RADII = (0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0)  # times the radius of the run
 
 
 class Answers:
-    """What a certificate says of labelled samples, in the units of the user."""
+    """What a certificate says of labelled samples, in the units of the user: bounds and widths are rounded outwards."""
 
     def __init__(self, recipe: Recipe, certificate: bf.Certificate, x: Tensor, y: Tensor, threat: Threat):
         self.regression, self.true = recipe.task.regression, y
         found = certificate.predict(x, threat=threat, chunk=CHUNK)
-        self.label, self.certified, self.margin = (part.cpu() for part in (found.label, found.certified, found.margin))
+        self.label, self.certified = found.label.cpu(), found.certified.cpu()
         self.lower, self.upper = found.lower.cpu(), found.upper.cpu()
+        self.measure = "width" if self.regression else "margin"  # smaller is better, or larger
+        self.measured = (found.width if self.regression else found.margin).cpu()
         with torch.no_grad():
             plain = torch.cat([certificate.nominal(threat.observed(part)) for part in x.split(CHUNK)]).cpu()
         if self.regression and recipe.task.encoding is not None:
-            target = recipe.task.encoding.target
-            self.lower, self.upper, plain, self.label = (
-                part * target.scale + target.center for part in (self.lower, self.upper, plain, self.label)
-            )
-            self.true = y * target.scale + target.center
-            self.margin = (self.upper - self.lower).amax(1)
+            scale, center = recipe.task.encoding.target.scale, recipe.task.encoding.target.center
+            bounds = rounding.affine_image(torch.stack((self.lower, self.upper)), scale, center)
+            self.lower, self.upper = bounds
+            self.measured = rounding.width(bounds).amax(1)
+            plain, self.label, self.true = (part.double() * scale + center for part in (plain, self.label, y))
+            self.between = rounding.before_scaling(y, scale, center)
         self.plain = plain[:, 0] if self.regression else classes(plain)
 
     @property
@@ -52,11 +56,13 @@ class Answers:
     def accuracies(self) -> dict[str, float]:
         """Fractions of the samples; for regression, errors and widths. What one constant answer would reach, too."""
         if self.regression:
-            worst = torch.maximum((self.upper[:, 0] - self.true).abs(), (self.true - self.lower[:, 0]).abs())
+            low, high = self.between
+            # either end may be the farther one, and the largest of both differences is not negative
+            worst = rounding.up(torch.maximum(self.upper[:, 0] - low, high - self.lower[:, 0]))
             return {
                 "mean_absolute_error": float((self.plain - self.true).abs().mean()),
-                "certified_mean_absolute_error": _finite(worst.mean()),
-                "mean_width": _finite((self.upper - self.lower).mean()),
+                "certified_mean_absolute_error": _finite(rounding.upper_mean(worst)),
+                "mean_width": _finite(rounding.upper_mean(rounding.width(torch.stack((self.lower, self.upper))))),
                 "median_mean_absolute_error": float((self.true - self.true.median()).abs().mean()),
             }
         return {
@@ -172,7 +178,7 @@ def samples(recipe: Recipe, test: Answers) -> list[dict[str, Any]]:
         if not test.regression:
             named = {"true": names[int(test.true[row])], "label": names[int(test.label[row])]}  # type: ignore[dict-item]
         bounds = {end: [_finite(v) for v in getattr(test, end)[row]] for end in ("lower", "upper")}
-        certified = {"certified": bool(test.certified[row]), "margin": _finite(test.margin[row])}
+        certified = {"certified": bool(test.certified[row]), test.measure: _finite(test.measured[row])}
         rows.append({"row": row, **named, **certified, **bounds})
     return rows
 
@@ -202,11 +208,12 @@ def radii_of(recipe: Recipe) -> list[float]:
 
 def _moved(recipe: Recipe, epsilon: float) -> Threat | None:
     """Every number of a test input moved by epsilon, categories not; None where there are no numbers."""
-    encoding = recipe.task.encoding
-    moved = Linf(epsilon, clip=recipe.data.valid)
-    if encoding is None or isinstance(encoding.columns[0], Image):
-        return moved
-    return moved.on(features=encoding.numbers) if encoding.numbers else None
+    encoding, data = recipe.task.encoding, recipe.data
+    if not epsilon or encoding is None or isinstance(encoding.columns[0], Image):
+        return Linf(epsilon, clip=data.valid)
+    unit = torch.finfo(recipe.dtype).eps
+    subject = threats.Subject(data.test.inputs, encoding, data.classes, data.valid, unit, *recipe.reaches())
+    return threats.moved(subject, epsilon) if encoding.numbers else None
 
 
 def layers(certificate: bf.Certificate) -> list[dict[str, Any]]:

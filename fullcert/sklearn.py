@@ -20,6 +20,7 @@ import torch
 from torch import nn
 
 import boundflow as bf
+from boundflow import rounding
 from boundflow.recipe import DOMAINS
 from boundflow.state import space_of
 from boundflow.threats import AtMost, Labels, Linf, Missing, Removal, Threat
@@ -313,8 +314,9 @@ class CertifiedRegressor(RegressorMixin, _Certified):
         to inputs instead. ``cuts``: the box of an input is cut in halves so many times over, for narrower bounds.
         """
         answer = self._answers(X, epsilon, threat, cuts)
-        value, lower, upper = (part[:, 0].numpy() for part in (answer.label, answer.lower, answer.upper))
-        return CertifiedValues(value, lower, upper, upper - lower)
+        value, lower, upper = (part[:, 0] for part in (answer.label, answer.lower, answer.upper))
+        width = rounding.width(torch.stack((lower, upper)))
+        return CertifiedValues(value.numpy(), lower.numpy(), upper.numpy(), width.numpy())
 
     def certified_score(
         self, X: Any, y: Any, epsilon: Any = None, threat: Threat | None = None, cuts: int = 0

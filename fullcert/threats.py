@@ -11,8 +11,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from boundflow import rounding
 from boundflow.threats import AtMost, Category, Labels, Linf, Missing, Removal, Replacement, Threat, Tolerance
-from fullcert.encoding import Encoding, Number, Words
+from fullcert.encoding import Encoding, Number, Target, Words
 from fullcert.mistakes import Mistake
 from fullcert.options import Options
 
@@ -107,7 +108,7 @@ def _features(
     options: Options, subject: Subject, epsilon: float, tolerance: Sequence[str], any_category: Sequence[str]
 ) -> list[Threat]:
     """Changes of the features."""
-    threats: list[Threat] = [_moved(subject, epsilon)] if epsilon else []
+    threats: list[Threat] = [moved(subject, epsilon)] if epsilon else []
     if tolerance:
         threats.append(_tolerance(subject, _table(subject, "--tolerance"), parse_tolerances(tolerance)))
     for name in any_category:
@@ -124,7 +125,7 @@ def _features(
     return threats
 
 
-def _moved(subject: Subject, epsilon: float) -> Threat:
+def moved(subject: Subject, epsilon: float) -> Threat:
     """Every number moved; one-hot columns stay."""
     if subject.encoding is None or subject.inputs.ndim != 2:
         return Linf(epsilon, clip=subject.valid)
@@ -133,7 +134,7 @@ def _moved(subject: Subject, epsilon: float) -> Threat:
         raise Mistake("--epsilon moves numbers, and this table has none: use --any-category or --flip-labels")
     amounts = np.zeros(subject.inputs.shape[1])
     for place in numbers:
-        amounts[place] = _widened(epsilon, float(subject.reach[place]), 0.0, subject.unit)
+        amounts[place] = rounding.scaled_move(epsilon, float(subject.reach[place]), 0.0, subject.unit)
     return Linf(amounts).on(features=numbers)
 
 
@@ -149,16 +150,15 @@ def _tolerance(subject: Subject, encoding: Encoding, amounts: Amounts) -> Threat
                     f"--tolerance {name} in per cent is a share of the value, and the column is scaled around "
                     f"{column.center:g}: train with --scale {name}=0:{column.scale:g}, or give it in its units"
                 )
-            scaled[place] = f"{100 * amounts.relative[name] * (1 + 16 * subject.unit) + 1600 * subject.unit:.17g}%"
+            scaled[place] = f"{100 * rounding.scaled_share(amounts.relative[name], subject.unit):.17g}%"
         else:
-            move, offset = amounts.absolute[name] / column.scale, abs(column.center) / column.scale
-            scaled[place] = _widened(move, float(subject.reach[place]), offset, subject.unit)
+            scaled[place] = _scaled(amounts.absolute[name], column, float(subject.reach[place]), subject.unit)
     return Tolerance(scaled)
 
 
-def _widened(move: float, largest: float, offset: float, unit: float) -> float:
-    """A scaled move, and what scaling can be off by: values up to ``largest`` around ``offset`` are rounded."""
-    return move * (1 + 16 * unit) + 16 * unit * (largest + offset + move)
+def _scaled(move: float, column: Number | Target, largest: float, unit: float) -> float:
+    """A move in the units of a column as one of the scaled values, which are at most ``largest``."""
+    return rounding.scaled_move(move / column.scale, largest, abs(column.center) / column.scale, unit)
 
 
 def _table(subject: Subject, flag: str) -> Encoding:
@@ -215,8 +215,7 @@ def _flipped(options: Options, subject: Subject) -> Threat | None:
         if not options.target_tolerance:
             return None
         target = _table(subject, "--target-tolerance").target
-        move, offset = options.target_tolerance / target.scale, abs(target.center) / target.scale
-        return Labels(epsilon=_widened(move, subject.target_reach, offset, subject.unit))
+        return Labels(epsilon=_scaled(options.target_tolerance, target, subject.target_reach, subject.unit))
     if options.target_tolerance:
         raise Mistake("--target-tolerance is for --regression; for classes use --flip-labels")
     if not options.flip_labels:
@@ -249,7 +248,9 @@ def _filled_in(options: Options, subject: Subject) -> Threat | None:
             raise Mistake(f"--missing {name} is for numbers: an empty cell of words is a category of its own")
         if given is None:
             raise Mistake(f"--missing {name}: the training rows hold no value from which a range could be taken")
-        ranges[place] = sorted((end - column.center) / column.scale for end in given)
+        low, high = sorted((end - column.center) / column.scale for end in given)
+        off = _scaled(0.0, column, max(abs(low), abs(high)), subject.unit)
+        ranges[place] = low - off, high + off
     return Missing(ranges)
 
 

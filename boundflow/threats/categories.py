@@ -1,0 +1,71 @@
+"""Categories that may have been others: groups of one-hot columns, each a simplex of its own (`one_hot.py`)."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..terms import Kind
+from .base import Change, Clause, Threat
+from .deviation import Deviation
+from .one_hot import alternatives, check_one_hot
+
+
+class Category(Change):
+    """One group of one-hot columns whose category may have been any other."""
+
+    kind = Kind.SIMPLEX
+
+    def __init__(self, columns: Sequence[int]):
+        self.columns = [int(column) for column in columns]
+        if min(self.columns, default=-1) < 0:
+            raise ValueError(f"a category needs columns, counted from 0, not {self.columns}")
+
+    def __repr__(self) -> str:
+        return f"Category({self.columns!r}){self._restricted()}"
+
+    def fits(self, x: Tensor, y: Tensor) -> None:
+        check_one_hot(self._group(x), f"the columns {self.columns}")
+
+    def _group(self, x: Tensor) -> Tensor:
+        if x.dim() != 2 or max(self.columns) >= x.shape[1]:
+            raise ValueError(f"the columns {self.columns} do not fit data of shape {tuple(x.shape)}")
+        return x[:, self.columns]
+
+    def deviation(self, values: Tensor, raw: Tensor, budgeted: bool) -> Deviation:
+        rows = alternatives(self._group(values), f"the columns {self.columns}")
+        generators = values.new_zeros(len(rows), *values.shape)
+        generators[:, :, self.columns] = rows
+        low, high = values.clone(), values.clone()
+        low[:, self.columns], high[:, self.columns] = 0.0, 1.0
+        return Deviation(values, generators, torch.stack((low, high)))
+
+
+class Categories(Threat):
+    """Groups of one-hot columns whose category may have been any other of its group: ``[[3, 4, 5], [6, 7]]``."""
+
+    def __init__(self, groups: Sequence[Sequence[int]]):
+        flat = [int(column) for group in groups for column in group]
+        if len(set(flat)) != len(flat) or any(len(group) < 2 for group in groups):
+            raise ValueError("each group needs two columns or more, and no column may be in two groups")
+        self.groups: tuple[Change, ...] = tuple(Category(group) for group in groups)
+
+    def __repr__(self) -> str:
+        columns = [group.columns for group in self.groups if isinstance(group, Category)]
+        return f"Categories({columns!r}){self.groups[0]._restricted() if self.groups else ''}"
+
+    def on(self, samples: Any = None, features: Any = None) -> Categories:
+        """The same of some samples only: numbers, or a mask over the dataset."""
+        if features is not None:
+            raise ValueError("a category is another one in all of its columns or in none: choose groups, not features")
+        restricted = copy.copy(self)
+        restricted.groups = tuple(group.on(samples=samples) for group in self.groups)
+        return restricted
+
+    @property
+    def clauses(self) -> tuple[Clause, ...]:
+        return (Clause(None, self.groups),)

@@ -1,0 +1,167 @@
+"""A batch as the attacker could have left it: every change's rows side by side, around one center.
+
+    x' = center + sum of all rows + radius zeta,     radius = sum of the changes' radii + gamma_m max |x'|
+
+where the last term pays for adding up m moves of the same value, where there is more than one. A sample that was left
+alone under a budget has the rows and radii of the changes without one: the others have symbols at zero, and what was
+not moved was not rounded.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from .. import rounding
+from ..bounded import Bounded, Form, ball_form, concretised
+from ..clean import Clean, Samples
+from ..rules.linear import combination
+from ..symbols import Symbols
+from .deviation import Deviation, Diagonal, positions
+
+if TYPE_CHECKING:
+    from .base import Change, Threat
+
+
+class Lifted(NamedTuple):
+    """A batch as the attacker could have left it. ``weights`` are those of the samples, where they can be removed."""
+
+    inputs: Tensor
+    targets: Tensor
+    weights: Bounded | None
+
+
+class Made(NamedTuple):
+    """What one change does to the batch, and whether a budget counts it."""
+
+    change: Change
+    budgeted: bool
+    deviation: Deviation
+
+
+class Lifting:
+    """One batch being lifted."""
+
+    def __init__(
+        self, threat: Threat, symbols: Symbols | None, x: Tensor, y: Tensor, samples: np.ndarray, guests: bool = False
+    ):
+        self.threat, self.symbols, self.samples, self.guests = threat, symbols, samples, guests
+        self.raw = x
+        for change in threat.changes:
+            y = change.encoded(y, x)
+        weights = torch.ones(len(x), dtype=x.dtype, device=x.device) if threat.touches("weights") else None
+        self.values: dict[str, Any] = {"inputs": threat.observed(x, samples), "targets": y, "weights": weights}
+        self.owners = None
+        if threat.budget is not None:
+            first = symbols.declare(threat) if symbols is not None else 0
+            budgets = [clause.budget for clause in threat.clauses for _ in clause.changes]
+            zero_when_clean = frozenset(first + number for number, budget in enumerate(budgets) if budget is not None)
+            self.owners = Samples(samples, threat.budget, zero_when_clean)
+
+    def lifted(self) -> Lifted:
+        found: list[Made] = []
+        parts: list[int] = []  # of the threat that each row belongs to
+        number = self.symbols.declare(self.threat) if self.symbols is not None else 0
+        for clause in self.threat.clauses:
+            for change in clause.changes:
+                if change.about in self.values:  # of a replaced sample nothing is lifted: see `clipping.py`
+                    found.append(self._made(change, clause.budget is not None))
+                    parts += [number] * len(found[-1].deviation.generators)
+                number += 1
+        rows = self._rows(parts)
+        inputs, targets, weights = (self._set(what, found, rows, len(parts)) for what in self.values)
+        if any(made.change.adds_to_one for made in found):
+            targets._adds_to_one = targets.dim() == 2  # whatever the label is, it is one of them
+        return Lifted(inputs, targets, weights)
+
+    def _made(self, change: Change, budgeted: bool) -> Made:
+        """What a change does; nothing at the positions of samples that it is not about."""
+        values = self.values[change.about]
+        alone = sum(other.about == change.about for other in self.threat.changes) == 1
+        deviation = change.deviation(values, self.raw, budgeted=budgeted or not alone)
+        touched = change.touched(self.samples)
+        if not touched.all():
+            deviation = deviation.masked(positions(touched, values), values)
+        return Made(change, budgeted, deviation)
+
+    def _rows(self, parts: list[int]) -> Any:
+        """The symbols of the batch, one for each sample and part; None where nothing is tracked."""
+        if self.symbols is None or not parts:
+            return None
+        if self.guests:
+            return self.symbols.of_guests(len(self.samples), np.array(parts))
+        if self.symbols.tracks:
+            return self.symbols.of_samples(self.samples, self._fingerprints(), np.array(parts))
+        return None
+
+    def _fingerprints(self) -> np.ndarray:
+        flat = [self.raw.detach().cpu().reshape(len(self.raw), -1).double()]
+        if self.threat.touches("targets"):
+            flat.append(self.values["targets"].detach().cpu().reshape(len(self.raw), -1).double())
+        return torch.cat(flat, 1).numpy()
+
+    def _set(self, what: str, found: list[Made], rows: Any, count: int) -> Any:
+        """The set of one of inputs, targets and weights."""
+        values = self.values[what]
+        mine = [made.deviation for made in found if made.change.about == what]
+        if values is None or not mine:
+            return values
+        free = [made.deviation for made in found if made.change.about == what and not made.budgeted]
+        bounds, clean_bounds = _added(values, mine), _added(values, free)
+        center = mine[0].center  # the observed values, unless one change has moved it
+        form = ball_form(center, rounding.deviation(bounds, center)) if self.owners is not None else None
+        clean_radius = None
+        if rows is not None:
+            generators = self._side_by_side(what, found, count)
+            form = Form(center, generators, _off(values, mine, bounds), rows, -values.dim())
+            clean_radius = _off(values, free, clean_bounds)
+        clean = None
+        if self.owners is not None:
+            clean = Clean(clean_bounds, clean_radius, -values.dim(), self.owners)
+        if rows is None:
+            return Bounded(bounds, form, self.symbols, clean=clean)
+        return concretised("lift", bounds, form, self.symbols, clean=clean, sharp=False)  # the interval is exact
+
+    def _side_by_side(self, what: str, found: list[Made], count: int) -> Tensor:
+        """The rows of all changes, which are zero for changes of something else."""
+        values = self.values[what]
+        generators, begin = values.new_zeros(count, *values.shape), 0
+        for made in found:
+            own = made.deviation.generators
+            if made.change.about == what:
+                generators[begin : begin + len(own)] = own.written_out() if isinstance(own, Diagonal) else own
+            begin += len(own)
+        return generators
+
+
+def _added(values: Tensor, deviations: list[Deviation]) -> Tensor:
+    """Bounds of values to which several changes are made."""
+    if not deviations:
+        return torch.stack((values, values))
+    if len(deviations) == 1:
+        return deviations[0].bounds
+    moved = [(Bounded(made.bounds), 1.0) for made in deviations]
+    total = combination("lift", [*moved, (values, 1.0 - len(deviations))])._bounds
+    hull = torch.stack([made.bounds for made in deviations])
+    hull = torch.stack((hull[:, 0].amin(0), hull[:, 1].amax(0)))
+    total = torch.stack((torch.minimum(total[0], values), torch.maximum(total[1], values)))
+    return torch.where(_several(deviations), total, hull)
+
+
+def _off(values: Tensor, deviations: list[Deviation], bounds: Tensor) -> Tensor:
+    """What values to which several changes are made can be off their rows by."""
+    radii = [made.radius for made in deviations if made.radius is not None]
+    total = torch.stack(radii).sum(0) if radii else torch.zeros_like(values)
+    if len(deviations) > 1:  # the sum of several moves is rounded where the attacker's data are floats
+        charge = rounding.gamma(len(deviations), values.dtype)
+        several = rounding.up(total * (1 + charge) + charge * bounds.abs().amax(0))
+        total = torch.where(_several(deviations), several, total)
+    return total
+
+
+def _several(deviations: list[Deviation]) -> Tensor:
+    """Where more than one change moves a value: elsewhere nothing is added up, and nothing is rounded by that."""
+    return torch.stack([made.bounds[0] < made.bounds[1] for made in deviations]).sum(0) > 1

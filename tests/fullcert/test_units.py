@@ -1,0 +1,127 @@
+"""Answers in the units of the user hold what they say, with exact fractions: bounds, widths, the certified error."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from fractions import Fraction
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+from membership import fractions
+from torch import nn
+
+import boundflow as bf
+from boundflow.threats import Linf, Missing
+from fullcert import answering, threats
+from fullcert.encoding import Encoding, Number, Target
+from fullcert.evaluation import Answers
+from fullcert.options import Options
+from fullcert.sklearn import CertifiedRegressor
+from fullcert.tables import Table
+
+ROWS = 200
+DTYPES = {"float64": torch.float64, "float32": torch.float32}
+TARGETS = [(0.1, 0.7), (-1234.5, 1e-3), (1e9, 3.0), (0.0, 1.0)]  # center and scale
+
+
+def prediction(dtype: torch.dtype, outputs: int = 1) -> bf.Prediction:
+    """Intervals of all widths around values of a few units."""
+    random = np.random.default_rng(0)
+    label = torch.from_numpy(random.normal(size=(ROWS, outputs)) * 3).to(dtype)
+    reach = torch.from_numpy(10.0 ** random.uniform(-16, 1, size=(ROWS, outputs))).to(dtype)
+    sure = torch.ones(ROWS, dtype=torch.bool)
+    return bf.Prediction(label, sure, label - reach, label + reach, torch.zeros(ROWS, dtype=dtype))
+
+
+def exact(x: torch.Tensor, center: float, scale: float) -> list[Fraction]:
+    return [value * Fraction(scale) + Fraction(center) for value in fractions(x)]
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize(("center", "scale"), TARGETS)
+def test_bounds_of_new_rows(center: float, scale: float, dtype: str) -> None:
+    found = prediction(DTYPES[dtype])
+    rows = answering.columns(found, Target("y", center=center, scale=scale), Table({}, Path("t")))
+    lower, upper = exact(found.lower, center, scale), exact(found.upper, center, scale)
+    for low, high, least, most, width, value in zip(
+        lower, upper, *(rows[name] for name in ("lower", "upper", "width", "value")), strict=True
+    ):
+        assert Fraction(least) <= low and high <= Fraction(most), "the scaled interval is not inside"
+        assert Fraction(width) >= Fraction(most) - Fraction(least) and least <= value <= most
+    mean = sum(map(Fraction, rows["width"])) / ROWS
+    assert Fraction(answering.summary(rows)["mean_width"]) >= mean
+
+
+def test_scores_of_classes_are_as_they_are() -> None:
+    found = replace(prediction(torch.float32, outputs=2), label=torch.zeros(ROWS, dtype=torch.long))
+    rows = answering.columns(found, Target("y", ("a", "b")), Table({}, Path("t")))
+    assert rows["lower_1"] == found.lower[:, 1].tolist() and rows["upper_0"] == found.upper[:, 0].tolist()
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize(("center", "scale"), TARGETS)
+def test_figures_of_a_run(center: float, scale: float, dtype: str) -> None:
+    """Bounds, widths and the largest mean error that any attacker can cause, against the numbers of the table."""
+    found, target = prediction(DTYPES[dtype]), Target("y", center=center, scale=scale)
+    column = np.random.default_rng(1).normal(size=ROWS) * 2 * scale + center
+    task = SimpleNamespace(regression=True, encoding=SimpleNamespace(target=target))
+    certificate = SimpleNamespace(predict=lambda x, threat, chunk: found, nominal=lambda x: found.label)
+    x, y = torch.zeros(ROWS, 1, dtype=DTYPES[dtype]), torch.from_numpy(target.encoded(column))
+    answers = Answers(SimpleNamespace(task=task), certificate, x, y, Linf(0.0))  # type: ignore[arg-type]
+    lower, upper = exact(found.lower, center, scale), exact(found.upper, center, scale)
+    ends = zip(lower, upper, fractions(answers.lower), fractions(answers.upper), strict=True)
+    assert all(least <= low and high <= most for low, high, least, most in ends)
+    figures = answers.accuracies()
+    worst = [max(high - t, t - low) for low, high, t in zip(lower, upper, map(Fraction, column.tolist()), strict=True)]
+    assert Fraction(figures["certified_mean_absolute_error"]) >= sum(worst) / ROWS
+    widths = [high - low for low, high in zip(lower, upper, strict=True)]
+    assert Fraction(figures["mean_width"]) >= sum(widths) / ROWS
+    assert all(found >= width for found, width in zip(fractions(answers.measured), widths, strict=True))
+    assert figures["mean_absolute_error"] <= figures["certified_mean_absolute_error"]
+
+
+def test_bounds_that_are_void_stay_void() -> None:
+    label = torch.zeros(1, 1)
+    void = bf.Prediction(label, label[:, 0] > 0, label - torch.inf, label + torch.inf, label[:, 0] - torch.inf)
+    rows = answering.columns(void, Target("y", center=0.1, scale=0.7), Table({}, Path("t")))
+    assert rows["lower"] == rows["upper"] == rows["width"] == [None]
+
+
+def test_widths_of_an_estimator_are_rounded_up() -> None:
+    random = np.random.default_rng(2)
+    x = random.normal(size=(20, 2))
+    model = CertifiedRegressor(epsilon=1e-9, epochs=2, dtype="float32").fit(x, x[:, 0])
+    found = model.predict_certified(x)
+    for low, high, width in zip(*(part.tolist() for part in (found.lower, found.upper, found.width)), strict=True):
+        assert Fraction(width) >= Fraction(high) - Fraction(low) > 0
+
+
+def test_a_range_of_missing_values_holds_all_that_scales_into_it() -> None:
+    """Scaled exactly, and scaled as floats are."""
+    random = np.random.default_rng(3)
+    for _ in range(50):
+        center, scale = float(random.normal() * 50), float(10.0 ** random.uniform(-2, 2))
+        low, high = sorted(round(float(end), 2) for end in random.normal(size=2) * 100)
+        encoding = Encoding((Number("v", center, scale, "fixed"),), Target("y", ("a", "b")))
+        chosen = Options(data="t.csv", target="y", missing=(f"v={low}:{high}",))
+        for dtype in DTYPES.values():
+            inputs = np.array([[np.nan], [0.0]])
+            subject = threats.Subject(inputs, encoding, 2, None, torch.finfo(dtype).eps, threats.largest(inputs))
+            threat = threats.of_test_inputs(chosen, subject)
+            assert isinstance(threat, Missing)
+            found = threat.at_test_time(None, torch.as_tensor(inputs, dtype=dtype))
+            for end in (low, high):
+                real = (Fraction(str(end)) - Fraction(center)) / Fraction(scale)
+                assert Fraction(found.lower[0].item()) <= real <= Fraction(found.upper[0].item())
+                assert bool(found.contains(torch.tensor((end - center) / scale, dtype=dtype))[0])
+
+
+def test_a_network_of_one_number_is_asked_in_its_own_units() -> None:
+    """Through a whole certificate: what the plain model says is between the bounds, in the units of the table."""
+    x = torch.linspace(-1, 1, 16, dtype=torch.float64)[:, None]
+    found = bf.certify(nn.Linear(1, 1).double(), (x, x[:, 0]), threat=Linf(0.01), loss="mse", epochs=2).predict(x)
+    rows = answering.columns(found, Target("y", center=1e6, scale=1e-6), Table({}, Path("t")))
+    assert all(low < value < high for low, value, high in zip(rows["lower"], rows["value"], rows["upper"], strict=True))
