@@ -47,6 +47,10 @@ def in_range(data: Data) -> Data:
     return data._replace(x=data.x.clamp(0.0, 1.0))  # many values on the edge of the range
 
 
+def in_the_middle(data: Data) -> Data:
+    return data._replace(x=torch.where(data.x.abs() < 9, 0.25 + (data.x % 0.5), data.x))
+
+
 def with_holes(data: Data) -> Data:
     return data._replace(x=torch.where(torch.arange(SAMPLES)[:, None] % 3 == torch.arange(5), torch.nan, data.x))
 
@@ -69,9 +73,9 @@ def other_classes(data: Data, random: poisons.Random) -> Data:
 
 
 def written_again(data: Data, random: poisons.Random) -> Data:
-    """Moved by three tenths after having been anywhere in its bin, and written as float32."""
+    """Moved by three and a half steps after having been anywhere in its bin, and written as float32: at most four."""
     raw = data.x.double() + 0.1 * torch.from_numpy(random.uniform(-0.5, 0.5, size=data.x.shape))
-    moved = raw + 0.3 * poisons.moves(data.x.shape, random)
+    moved = raw + 0.35 * poisons.moves(data.x.shape, random)
     return data._replace(x=(torch.round(moved * 10) / 10).float().to(data.x.dtype))
 
 
@@ -102,9 +106,12 @@ EXAMPLES: dict[str, Example] = {
     "linf in a range": Example(T.Linf(0.3, clip=(0, 1)), poisons.linf(0.3, (0, 1)), in_range),
     "trigger": Example(T.Trigger([0, 1], -1.0, 1.5), poisons.linf(9.0, (-1.0, 1.5), [0, 1]), in_range),
     "l2": Example(T.L2(0.3), poisons.ball(0.3, 2)),
+    "l2 in a range": Example(
+        T.L2(0.9, clip=(0, 1)).on(features=[0, 1]), poisons.to_the_corner(0.9, [0, 1]), in_the_middle
+    ),
     "l1": Example(T.L1(0.3), poisons.ball(0.3, 1)),
     "tolerance": Example(T.Tolerance({0: 0.1, 1: "7%"}), by_column),
-    "quantised": Example(T.Quantised(0.3, 0.1), written_again, on_grid),
+    "quantised": Example(T.Quantised(0.35, 0.1), written_again, on_grid),
     "missing": Example(T.Missing([[-0.3, 0.7]] * 5), poisons.missing(-0.3, 0.7), with_holes),
     "missing, one known": Example(T.Missing([[0.1, 0.1]] + [[-0.3, 0.7]] * 4), filled_in, with_holes),
     "category": Example(T.Category([2, 3, 4]), poisons.category([2, 3, 4])),

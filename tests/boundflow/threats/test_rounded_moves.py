@@ -77,10 +77,21 @@ def test_every_float_of_a_ball_is_in_its_form(kind: type, dtype: torch.dtype) ->
 
 
 def test_two_balls_are_rounded_twice() -> None:
-    """The radii of both changes count, and one more rounding of their sum."""
-    x = torch.tensor([1.0, 2.0], dtype=FLOAT64)
-    one, both = (lifted(threat, x).form.radius for threat in (T.L2(1e-12), T.L2(1e-12) & T.L1(1e-12)))
-    assert bool((both >= 2 * one).all())
+    """The radii of both changes count, and the rounding of their sum; where only one of them moves, its own do."""
+    x, first, second = torch.tensor([1.0, 2.0], dtype=FLOAT64), T.L2(1e-12), T.L1(1e-12)
+    one, both = (lifted(threat, x).form.radius for threat in (first, first & second))
+    assert bool((both > 2 * one).all())
+    apart = lifted(first.on(features=[0]) & second.on(features=[1]), x).form.radius
+    assert torch.equal(apart, one)
+
+
+def test_some_samples_of_a_batch() -> None:
+    """What is rounded of a touched sample stays, beside one that the threat is not about."""
+    x = torch.tensor([[1.0, 2.0], [3.0, 4.0]], dtype=FLOAT64)
+    every, some = T.L2(0.1), T.L2(0.1).on(samples=[1])
+    found = [threat.lift(bf.Symbols(threat), x, torch.zeros(2), [0, 1]).inputs.form for threat in (every, some)]
+    assert torch.equal(found[1].radius[1], found[0].radius[1]) and bool((found[0].radius > 0).all())
+    assert not bool(found[1].radius[0].any()) and not bool(found[1].generators[:, 0].any())
 
 
 def test_only_features_of_touched_samples_are_rounded() -> None:
