@@ -21,7 +21,7 @@ import torch
 from torch import Tensor, nn
 
 from . import rounding
-from .bounded import Bounded, point
+from .bounded import Bounded, exact
 from .draws import Draws
 from .errors import MixedTensors, VoidBounds
 from .lift import interval, lift
@@ -88,15 +88,15 @@ def _number_matters(model: nn.Module, points: Tensor) -> bool:
     """Whether a sample is answered otherwise alone than among others: the two sets must meet."""
     lifted = lift(copy.deepcopy(model))
     with torch.no_grad(), Draws(0):
-        together = lifted(point(points.clone()))
+        together = lifted(exact(points.clone()))
         if not isinstance(together, Bounded) or len(together) != len(points):
             return True
         for number in range(len(points)):
-            alone = lifted(point(points[number : number + 1].clone()))
+            alone = lifted(exact(points[number : number + 1].clone()))
             if not isinstance(alone, Bounded) or len(alone) != 1:
                 return True
-            low = torch.maximum(together._bounds[0, number], alone._bounds[0, 0])
-            high = torch.minimum(together._bounds[1, number], alone._bounds[1, 0])
+            low = torch.maximum(together.set.bounds[0, number], alone.set.bounds[0, 0])
+            high = torch.minimum(together.set.bounds[1, number], alone.set.bounds[1, 0])
             if not bool((low <= high).all()):
                 return True
     return False
@@ -127,8 +127,8 @@ def _outcome(model: nn.Module, low: Tensor, high: Tensor, training: bool) -> lis
         outputs = lifted(inputs)
         if not isinstance(outputs, Bounded) or outputs.shape[:1] != low.shape[:1]:
             raise TypeError("the model does not put out one set for each sample")
-        found = [outputs._bounds]
+        found = [outputs.set.bounds]
         if training:
             (gradient,) = torch.autograd.grad((outputs * outputs).sum(), inputs)
-            found.append(gradient._bounds if isinstance(gradient, Bounded) else gradient.expand(2, *gradient.shape))
+            found.append(gradient.set.bounds if isinstance(gradient, Bounded) else gradient.expand(2, *gradient.shape))
     return found

@@ -215,7 +215,7 @@ class Certificate:
             boxes = threat.at_test_time(None, x)
         except VoidBounds:
             return None
-        return boxes._bounds if isinstance(boxes, Bounded) else None
+        return boxes.set.bounds if isinstance(boxes, Bounded) else None
 
     def _in_parts(self, first: Answer, boxes: Tensor, plain: Tensor, cuts: int, chunk: int) -> Answer:
         label = classes(plain)

@@ -25,6 +25,7 @@ from .context import Arithmetic
 from .errors import BoundFlowError
 from .forms import Form
 from .lift import lift
+from .sets import Set
 from .state import assign, entry, made
 from .symbols import Symbols
 from .terms import Kind, Part
@@ -118,13 +119,13 @@ def _value(model: nn.Module, name: str) -> Any:
 def _over_deep_rows(x: Bounded) -> Bounded:
     """The same set over symbols that are not derived."""
     if not x.affine:
-        return Bounded(x._bounds, None, x.symbols, x._exact, nonnegative=x._nonnegative)
+        return Bounded(Set(x.set.bounds, None, x.symbols, x.set.exact, x.set.nonnegative))
     form = x.form.dense
     assert x.symbols is not None
     generators, rows, error = x.symbols.expand(form.generators.reshape(len(form.rows), -1), form.rows)
     radius = rounding.up(form.radius + error.reshape(x.shape))
     deep = Form(form.center, generators.reshape(len(rows), *x.shape), radius, rows)
-    return Bounded(x._bounds, deep, x.symbols, x._exact, nonnegative=x._nonnegative)
+    return Bounded(Set(x.set.bounds, deep, x.symbols, x.set.exact, x.set.nonnegative))
 
 
 def _written_symbols(symbols: Symbols, used: list[np.ndarray], tensors: dict[str, Tensor]) -> dict[str, Any]:

@@ -20,11 +20,12 @@ from torch import Tensor, nn
 
 from . import rounding
 from .batch_independence import samples_meet
-from .bounded import Bounded, concretised
+from .bounded import Bounded
 from .clean import Excess
 from .context import using
 from .prepared import Prepared
 from .rules.linear import combination
+from .sets import Set, as_set, concretised
 from .symbols import Symbols
 from .tuning import COPIES_OF_AN_ACTIVATION
 
@@ -89,7 +90,7 @@ def accumulated(
 ) -> Tensor:
     """Run the backward pass of every piece and leave the gradients of the whole batch; gives the loss of all."""
     parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
-    totals: list[Bounded | None] = [None] * len(parameters)
+    totals: list[Set | None] = [None] * len(parameters)
     value: Tensor | None = None
     longest = -(-sum(map(len, pieces)) // min(map(len, pieces)))  # as if every piece were as long as the batch
     with in_pieces(space, len(pieces), longest), torch.no_grad():
@@ -102,36 +103,36 @@ def accumulated(
                 totals[number] = _sum(totals[number], gradient)
     for parameter, total in zip(parameters, totals, strict=True):
         if total is not None:
-            parameter.grad = _settled(total)
+            parameter.grad = Bounded(_settled(total))
     assert value is not None
     return value
 
 
-def _settled(total: Bounded) -> Bounded:
+def _settled(total: Set) -> Set:
     """Gradients of all pieces, around the middle of their errors."""
-    excess = total._excess
+    excess = total.excess
     if excess is None or excess.radius is None or not total.affine:
-        total._excess = None
+        total.excess = None
         return total
-    return concretised("chunks", total._bounds, excess.around(total.form), total.symbols)
+    return concretised("chunks", total.bounds, excess.around(total.form), total.symbols)
 
 
-def _sum(total: Bounded | None, gradient: Tensor | None) -> Bounded | None:
+def _sum(total: Set | None, gradient: Tensor | None) -> Set | None:
     """Gradients of two pieces added up, with the k worst samples of both together."""
-    if gradient is None or total is None:
-        return total if gradient is None else gradient  # type: ignore[return-value]
-    assert isinstance(gradient, Bounded)
-    both = combination("chunks", [(total, 1.0), (gradient, 1.0)])
-    first, second = total._excess, gradient._excess
+    if gradient is None:
+        return total
+    added = as_set(gradient)
+    if total is None:
+        return added
+    both = combination("chunks", [(total, 1.0), (added, 1.0)])
+    first, second = total.excess, added.excess
     if first is None or second is None:
         return both
-    charge = rounding.gamma(2, both.dtype) * (total.form.modulus + gradient.form.modulus)
+    charge = rounding.gamma(2, both.dtype) * (total.form.modulus + added.form.modulus)
     excess = Excess.joined((first, second), charge)
     form = None
-    if both.affine and excess.radius is not None:
-        form = excess.around(both.form)
-    elif both.affine:
-        form = both.form
+    if both.affine:
+        form = excess.around(both.form) if excess.radius is not None else both.form
     both = concretised("chunks", excess.bounds(), form, both.symbols)
-    both._excess = excess
+    both.excess = excess
     return both

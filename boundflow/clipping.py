@@ -17,8 +17,10 @@ import torch
 from torch import Tensor, nn
 
 from . import rounding
-from .bounded import Bounded, Form
+from .bounded import Bounded
 from .clean import Clean, Samples
+from .forms import Form
+from .sets import Set
 from .threats import Replacement, Threat
 
 
@@ -46,7 +48,7 @@ def clipped_gradients(
             stacked: Tensor = torch.stack(kept)
             if isinstance(stacked, Bounded):
                 largest = norm * (1 + rounding.gamma(scalars + 16, stacked.dtype))
-                stacked = _replaced(_within(stacked, largest), largest, threat, index.cpu().numpy())
+                stacked = Bounded(_replaced(_within(stacked.set, largest), largest, threat, index.cpu().numpy()))
             parameter.grad = stacked.sum(0) / len(index)
         return torch.stack(losses).sum() / len(index)
 
@@ -55,12 +57,12 @@ def _finite(gradient: Tensor) -> Tensor:
     return torch.nan_to_num(gradient, nan=0.0, posinf=0.0, neginf=0.0)
 
 
-def _within(gradients: Bounded, largest: float) -> Bounded:
+def _within(gradients: Set, largest: float) -> Set:
     """No coordinate of a clipped gradient exceeds the norm."""
-    return Bounded(gradients._bounds.clamp(-largest, largest), gradients._form, gradients._symbols)
+    return Set(gradients.bounds.clamp(-largest, largest), gradients._form, gradients.symbols)
 
 
-def _replaced(gradients: Bounded, largest: float, threat: Threat | None, samples: np.ndarray) -> Bounded:
+def _replaced(gradients: Set, largest: float, threat: Threat | None, samples: np.ndarray) -> Set:
     """Gradients of which those of touched samples may be anything that is clipped."""
     for clause in threat.clauses if threat is not None else ():
         for change in clause.changes:
@@ -69,11 +71,9 @@ def _replaced(gradients: Bounded, largest: float, threat: Threat | None, samples
     return gradients
 
 
-def _one_clause(
-    gradients: Bounded, largest: float, budget: int | None, touched: np.ndarray, samples: np.ndarray
-) -> Bounded:
+def _one_clause(gradients: Set, largest: float, budget: int | None, touched: np.ndarray, samples: np.ndarray) -> Set:
     mask = torch.from_numpy(touched).to(gradients.device).view(-1, *(1,) * (gradients.dim() - 1))
-    bounds, form = gradients._bounds, gradients._form
+    bounds, form = gradients.bounds, gradients._form
     anything = torch.full_like(bounds[0], largest)
     wide = torch.stack((torch.minimum(bounds[0], -anything), torch.maximum(bounds[1], anything)))
     wide = torch.where(mask, wide, bounds)
@@ -83,4 +83,4 @@ def _one_clause(
         radius = rounding.up(largest + bounds.abs().amax(0) + 2 * form.radius)
         form = Form(form.center, form.generators, torch.where(mask, radius, form.radius), form.rows, form.axis)
     clean = Clean(bounds, clean_radius, -gradients.dim(), Samples(samples, budget)) if budget is not None else None
-    return Bounded(wide, form, gradients._symbols, clean=clean)
+    return Set(wide, form, gradients.symbols, clean=clean)

@@ -16,6 +16,7 @@ from torch import Tensor
 from .bounded import Bounded
 from .forms import Form, ball_form
 from .rows import Rows
+from .sets import Set
 from .symbols import Symbols
 
 Flags = dict[str, bool]
@@ -23,10 +24,11 @@ Flags = dict[str, bool]
 
 def pack(x: Bounded) -> tuple[dict[str, Tensor], Flags]:
     """The tensors of a set, and what they mean."""
-    tensors, flags = {"bounds": x._checked()._bounds}, {"exact": x._exact, "nonnegative": x._nonnegative}
-    if x._form is None:
+    found = x._checked().set
+    tensors, flags = {"bounds": found.bounds}, {"exact": found.exact, "nonnegative": found.nonnegative}
+    if found._form is None:
         return tensors, flags
-    form = x._form.dense
+    form = found._form.dense
     tensors |= {"center": form.center, "radius": form.radius}
     if len(form.rows):
         flat = form.generators.reshape(len(form.rows), -1)
@@ -47,8 +49,7 @@ def unpack(tensors: dict[str, Tensor], flags: Flags, symbols: Symbols | None, de
             if flags.get("diagonal"):
                 generators = generators.diag().view(-1, *form.center.shape)
             form = Form(form.center, generators, form.radius, Rows(tensors["rows"].cpu().numpy()))
-    kind = flags.get("exact", False), False, flags.get("nonnegative", False)
-    return Bounded(held["bounds"], form, symbols, *kind)
+    return Bounded(Set(held["bounds"], form, symbols, flags.get("exact", False), flags.get("nonnegative", False)))
 
 
 def named(name: str, tensors: dict[str, Tensor]) -> dict[str, Tensor]:

@@ -20,6 +20,8 @@ aten = torch.ops.aten
 
 # a matrix product fills a contiguous matrix, whatever its factors look like
 CONTIGUOUS = frozenset((aten.mm.default, aten.addmm.default, aten.bmm.default, aten.baddbmm.default, aten.mv.default))
+# and this one is told the strides
+LAYING_OUT = frozenset((aten.new_empty_strided.default,))
 Strides = tuple[int, ...] | None
 
 _answers: dict[Any, tuple[Strides, ...]] = {}
@@ -33,7 +35,7 @@ def strides(func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> 
     """
     if func in CONTIGUOUS:
         return None
-    if not func.is_view and kwargs.get("memory_format") in (None, torch.preserve_format):
+    if not func.is_view and func not in LAYING_OUT and kwargs.get("memory_format") in (None, torch.preserve_format):
         for operand in args:
             if isinstance(operand, Tensor):
                 if not operand.is_contiguous():

@@ -15,11 +15,13 @@ from torch import Tensor
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from . import rounding
-from .bounded import Bounded, ball_form, checked, point
+from .bounded import Bounded, exact
 from .errors import BoundFlowError, CrossedBounds, MixedTensors, UnsupportedOperator, WideBounds
+from .forms import ball_form
+from .sets import Set, checked
 from .symbols import Symbols
 
-WIDE = 1e3  # times the size of a parameter: no prediction is certain any more
+WIDE = 1e5  # times the size of a parameter: no prediction has been certain for long
 
 
 def interval(lower: Any, upper: Any) -> Bounded:
@@ -32,7 +34,7 @@ def interval(lower: Any, upper: Any) -> Bounded:
         raise CrossedBounds(f"{int((lower > upper).sum())} lower bounds exceed their upper bounds")
     bounds = torch.stack((lower, upper))
     checked("interval", bounds, None)
-    return Bounded(bounds)
+    return Bounded(Set(bounds))
 
 
 def ball(center: Any, radius: Any) -> Bounded:
@@ -54,7 +56,7 @@ def ball(center: Any, radius: Any) -> Bounded:
     bounds = torch.where(amount > 0, rounding.around(center, amount), center)
     checked("ball", bounds, None)
     # the ball that holds the rounded interval, around the very center that was given
-    return Bounded(bounds, ball_form(center, rounding.deviation(bounds, center)))
+    return Bounded(Set(bounds, ball_form(center, rounding.deviation(bounds, center))))
 
 
 def _plain(x: Any) -> Tensor:
@@ -80,7 +82,7 @@ def lift(module: torch.nn.Module, symbols: Symbols | None = None) -> torch.nn.Mo
     for name, parameter in list(module.named_parameters()):
         if isinstance(parameter, Bounded):
             raise BoundFlowError(f"parameter {name} is bounded already: lift a module once")
-        made = point(parameter.detach().clone(), symbols)
+        made = exact(parameter.detach().clone(), symbols)
         lifted = torch.nn.Parameter(made, requires_grad=parameter.requires_grad)
         try:
             torch.utils.swap_tensors(parameter, lifted)
@@ -89,6 +91,7 @@ def lift(module: torch.nn.Module, symbols: Symbols | None = None) -> torch.nn.Mo
                 f"parameter {name} cannot become a set: something else holds it, as recurrent layers do ({error})"
             ) from None
         if parameter.requires_grad:
+            parameter.set.parameter = True  # type: ignore[attr-defined]
             parameter.register_hook(_as_set)
         parameter.grad = None
     return module
@@ -96,7 +99,7 @@ def lift(module: torch.nn.Module, symbols: Symbols | None = None) -> torch.nn.Mo
 
 def _as_set(grad: Tensor) -> Tensor:
     """A plain gradient that reaches a bounded parameter is a set of one point."""
-    return grad if isinstance(grad, Bounded) else point(grad.clone())
+    return grad if isinstance(grad, Bounded) else exact(grad.clone())
 
 
 def centers(module: torch.nn.Module) -> torch.nn.Module:
@@ -111,21 +114,21 @@ def centers(module: torch.nn.Module) -> torch.nn.Module:
 def _count_step(optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
     """Every optimizer step on bounded parameters advances the clock that errors report; others are none of ours."""
     parameters = (parameter for group in optimizer.param_groups for parameter in group["params"])
-    spaces = {id(p._symbols): p for p in parameters if isinstance(p, Bounded)}
+    spaces = {id(p.symbols): p for p in parameters if isinstance(p, Bounded)}
     if spaces:
         rounding.require_gradual_underflow()
     for parameter in spaces.values():
-        if parameter._symbols is not None:
-            parameter._symbols.count_step(optimizer)
-            _warn_of_width(parameter, parameter._symbols)
+        if parameter.symbols is not None:
+            parameter.symbols.count_step(optimizer)
+            _warn_of_width(parameter, parameter.symbols)
 
 
 def _warn_of_width(parameter: Bounded, symbols: Symbols) -> None:
-    """Say once that sets have blown up, long before they are infinite. Looked at now and then: a GPU must not wait."""
+    """Say once that sets have blown up, long before they are infinite. A GPU is asked now and then: it must not wait."""
     steps = symbols.steps
-    if symbols.warned_of_width or (steps & (steps - 1) and steps % 16):
+    if symbols.warned_of_width or (parameter.is_cuda and steps & (steps - 1) and steps % 16):
         return
-    lower, upper = parameter._bounds
+    lower, upper = parameter.set.bounds
     if float((upper - lower).max()) > WIDE * (1 + float((0.5 * lower + 0.5 * upper).abs().max())):
         symbols.warned_of_width = True
         warnings.warn(

@@ -20,27 +20,16 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from . import rounding
-from .bounded import (
-    Bounded,
-    Form,
-    as_set,
-    aten,
-    concretised,
-    first_order,
-    internal,
-    plain,
-    replaces,
-    rule,
-    same_kind,
-    symbols_of,
-    value,
-)
+from .bounded import Bounded, aten, first_order, internal, replaces, rule, unwrapped
 from .errors import UnsupportedOperator
+from .forms import Form
 from .rules.elementwise import mul, product, scaled, square
 from .rules.functions import SIGMOID, softplus_function
-from .rules.linear import combination, mean, sub, sum_
+from .rules.linear import combination, mean, neg, sub, sum_
 from .rules.softmax import log_softmax_last, softmax_last
+from .rules.structural import selected
 from .rules.unary import apply
+from .sets import Set, as_set, concretised, point, same_kind, symbols_of
 
 THRESHOLD = 40.0  # above it softplus(z) is z, within exp(-40)
 
@@ -64,29 +53,29 @@ class BinaryCrossEntropy(torch.autograd.Function):
 
     @staticmethod
     @internal
-    def forward(ctx: Any, logits: Any, targets: Any, sharp: bool) -> Bounded:
+    def forward(ctx: Any, logits: Any, targets: Any, sharp: bool) -> Set:
         ctx.save_for_backward(logits, targets)
-        z = as_set(logits)
-        bounds = _bce_bounds(z._bounds, (value(targets),) if plain(targets) else targets._bounds.unbind(0))
+        z, y = as_set(logits), as_set(targets)
+        bounds = _bce_bounds(z.bounds, y.bounds[:1] if y.exact else y.bounds)
         form = None
-        if z.affine or (isinstance(targets, Bounded) and targets.affine):
-            summands = [(apply(softplus_function(1.0, THRESHOLD), z), 1.0), (product(targets, z, sharp=False), -1.0)]
+        if z.affine or y.affine:
+            summands = [(apply(softplus_function(1.0, THRESHOLD), z), 1.0), (product(y, z, sharp=False), -1.0)]
             form = combination("binary_cross_entropy", summands, sharp=False).form
             charge = rounding.gamma(8, z.dtype) * (1 + 2 * z.form.modulus)
             form = Form(form.center, form.generators, rounding.up(form.radius + charge), form.rows, form.axis)
-        return concretised("binary_cross_entropy", bounds, form, symbols_of(z, targets), sharp=sharp)
+        return concretised("binary_cross_entropy", bounds, form, symbols_of(z, y), sharp=sharp)
 
     @staticmethod
     @first_order
     def backward(ctx: Any, grad: Any) -> Any:  # type: ignore[override]
         logits, targets = ctx.saved_tensors
-        summands = [(apply(SIGMOID, as_set(logits)), 1.0), (targets, -1.0)]
+        summands = [(apply(SIGMOID, as_set(logits)), 1.0), (as_set(targets), -1.0)]
         slope = combination("binary_cross_entropy", summands, terms=6, sharp=False)  # loses a thousandth at most
-        for_targets = mul(as_set(grad), -as_set(logits)) if ctx.needs_input_grad[1] else None
-        return mul(grad, slope), for_targets, None
+        for_targets = mul(as_set(grad), neg(as_set(logits))) if ctx.needs_input_grad[1] else None
+        return mul(as_set(grad), slope), for_targets, None
 
 
-def _bce_bounds(z: Tensor, targets: tuple[Tensor, ...]) -> Tensor:
+def _bce_bounds(z: Tensor, targets: Tensor) -> Tensor:
     """Linear in y, so y at its ends; convex in z, so largest at the ends and smallest at logit(y) or the nearer end."""
     bounds = None
     for y in targets:
@@ -98,7 +87,7 @@ def _bce_bounds(z: Tensor, targets: tuple[Tensor, ...]) -> Tensor:
             ends = torch.minimum(ends[0], bounds[0]), torch.maximum(ends[1], bounds[1])
         bounds = torch.stack(ends)
     assert bounds is not None
-    moduli = 1 + z.abs().amax(0) * (1 + (targets[0].abs() if len(targets) == 1 else torch.stack(targets).abs().amax(0)))
+    moduli = 1 + z.abs().amax(0) * (1 + targets.abs().amax(0))
     # logit(y) is only near the minimum, but the loss is flat there: an error d costs d^2 / 8
     return rounding.widened(bounds, moduli * rounding.gamma(16, z.dtype) + math.exp(-THRESHOLD))
 
@@ -117,7 +106,7 @@ def binary_cross_entropy_with_logits(
     _no_legacy(size_average, reduce)
     if input.shape != target.shape:
         raise ValueError(f"target has shape {tuple(target.shape)}, but the logits have {tuple(input.shape)}")
-    same_kind(input, target)
+    same_kind(unwrapped(input), unwrapped(target))
     target = target if isinstance(target, Bounded) else target.to(input.dtype)
     if pos_weight is None:
         losses = BinaryCrossEntropy.apply(input, target, reduction == "none")
@@ -132,12 +121,13 @@ def _weighted(z: Any, y: Any, weight: Any) -> Any:
     PyTorch computes ``1 + (w - 1) y`` instead of ``w y`` and ``1 - y``, which cancels, so both factors are sets that
     are wider by the roundings of 1 + w.
     """
-    positive = BinaryCrossEntropy.apply(z, torch.ones_like(value(y) if plain(y) else y.center), True)
-    negative = BinaryCrossEntropy.apply(z, torch.zeros_like(value(y) if plain(y) else y.center), True)
+    like = as_set(y).bounds[0]
+    positive = BinaryCrossEntropy.apply(z, torch.ones_like(like), True)
+    negative = BinaryCrossEntropy.apply(z, torch.zeros_like(like), True)
     scale = 1 + torch.as_tensor(weight, dtype=z.dtype, device=z.device).abs()
-    moduli = scale * (y.abs() if not isinstance(y, Bounded) else y._bounds.abs().amax(0))
+    moduli = scale * as_set(y).bounds.abs().amax(0)
     doubt = (1 + moduli) * rounding.gamma(8, z.dtype)
-    wide = Bounded(torch.stack((-doubt, doubt)))
+    wide = Bounded(Set(torch.stack((-doubt, doubt))))
     return (weight * y + wide) * positive + ((1 - y) + wide) * negative
 
 
@@ -152,26 +142,24 @@ class LogProbabilities(torch.autograd.Function):
 
     @staticmethod
     @internal
-    def forward(ctx: Any, logits: Any, targets: Any, total: float | None) -> Bounded:
+    def forward(ctx: Any, logits: Any, targets: Any, total: float | None) -> Set:
         ctx.save_for_backward(logits, targets)
         ctx.total = total
-        return sum_(product(targets, -log_softmax_last(as_set(logits)), sharp=False), [-1])
+        return sum_(product(as_set(targets), neg(log_softmax_last(as_set(logits))), sharp=False), [-1])
 
     @staticmethod
     @first_order
     def backward(ctx: Any, grad: Any) -> Any:  # type: ignore[override]
-        logits, targets = ctx.saved_tensors
-        logits = as_set(logits)
+        logits, targets = map(as_set, ctx.saved_tensors)
         p = softmax_last(logits)
         weighted = p
         if ctx.total is None:
-            total = sum_(targets, [-1], True) if isinstance(targets, Bounded) else targets.sum(-1, keepdim=True)
-            weighted = mul(p, total)
+            weighted = mul(p, point(targets.bounds[0].sum(-1, True)) if targets.exact else sum_(targets, [-1], True))
         summands = [(weighted, 1.0), (targets, -1.0)]
-        sharp = isinstance(targets, Bounded)  # one set and fixed numbers: the interval says it all
+        sharp = not targets.exact  # one set and fixed numbers: the interval says it all
         slope = combination("cross_entropy", summands, terms=logits.shape[-1] + 6, sharp=sharp)
-        grad = as_set(grad).unsqueeze(-1)
-        for_targets = mul(grad, -log_softmax_last(logits)) if ctx.needs_input_grad[1] else None
+        grad = selected(as_set(grad), lambda tensor, lead: tensor.unsqueeze(-1))
+        for_targets = mul(grad, neg(log_softmax_last(logits))) if ctx.needs_input_grad[1] else None
         return mul(grad, slope), for_targets, None
 
 
@@ -204,7 +192,7 @@ def cross_entropy(
         smooth = scale * (label_smoothing / classes) * (target != ignore_index).unsqueeze(-1)
         targets = hot * own.unsqueeze(-1) * (1 - label_smoothing) + smooth
         divisor = _total(own, weight)
-    certain = weight is None and getattr(target, "_adds_to_one", False)
+    certain = weight is None and isinstance(target, Bounded) and target.set.adds_to_one
     losses = LogProbabilities.apply(logits, targets, 1.0 if certain else None)
     if reduction != "mean":
         return reduced(losses, reduction)
@@ -227,7 +215,7 @@ def _total(own: Tensor, weight: Any) -> Any:
     total = own.sum()
     if weight is None:
         return float(total)
-    return Bounded(rounding.outward_sum(torch.stack((total, total)), own.abs().sum(), own.numel()))
+    return Bounded(Set(rounding.outward_sum(torch.stack((total, total)), own.abs().sum(), own.numel())))
 
 
 @replaces(F.nll_loss)
@@ -253,13 +241,13 @@ def nll_loss(
 
 
 @rule(aten.mse_loss.default, example=lambda t: (t(3, 4), t(3, 4), 0))
-def mse_loss(x: Any, y: Any, reduction: int = 1) -> Bounded:
+def mse_loss(x: Any, y: Any, reduction: int = 1) -> Set:
     losses = square(sub(x, y))
     return (losses, mean(losses), sum_(losses))[reduction]
 
 
 @rule(aten.mse_loss_backward.default, example=lambda t: (t(3, 4), t(3, 4), t(3, 4), 0))
-def mse_loss_backward(grad: Any, x: Any, y: Any, reduction: int) -> Bounded:
+def mse_loss_backward(grad: Any, x: Any, y: Any, reduction: int) -> Set:
     difference = sub(x, y)
     factor = 2.0 / difference.numel() if reduction == 1 else 2.0
     return mul(grad, scaled(difference, factor))

@@ -17,6 +17,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import lru_cache
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -129,8 +130,9 @@ def around(center: Tensor, radius: Tensor) -> Tensor:
     return outward(torch.stack((center - radius, center + radius)))
 
 
-def require_full_precision(x: Tensor, convolution: bool = False) -> None:
+def require_full_precision(x: Any, convolution: bool = False) -> None:
     """Refuse the flags that let PyTorch multiply in TF32 or bfloat16: gamma_n would be too small."""
+    cuda = x.device.type == "cuda"
     if x.dtype is not torch.float32 or not thread.arithmetic.outward:
         return
     if torch.get_float32_matmul_precision() != "highest":
@@ -138,13 +140,13 @@ def require_full_precision(x: Tensor, convolution: bool = False) -> None:
             "float32 matrix products run in reduced precision: call torch.set_float32_matmul_precision('highest')"
         )
     one_dnn = getattr(torch.backends.mkldnn, "conv", None)  # flags of newer versions
-    if convolution and not x.is_cuda and getattr(one_dnn, "fp32_precision", "none") in ("bf16", "tf32"):
+    if convolution and not cuda and getattr(one_dnn, "fp32_precision", "none") in ("bf16", "tf32"):
         raise UnsafePrecision(
             "float32 convolutions run in reduced precision: set torch.backends.mkldnn.conv.fp32_precision = 'ieee'"
         )
-    if x.is_cuda and torch.backends.cuda.matmul.allow_tf32:
+    if cuda and torch.backends.cuda.matmul.allow_tf32:
         raise UnsafePrecision("TF32 products are on: set torch.backends.cuda.matmul.allow_tf32 = False")
-    if x.is_cuda and convolution and torch.backends.cudnn.allow_tf32:
+    if cuda and convolution and torch.backends.cudnn.allow_tf32:
         raise UnsafePrecision("TF32 convolutions are on: set torch.backends.cudnn.allow_tf32 = False")
 
 

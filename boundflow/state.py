@@ -93,8 +93,7 @@ def restore(
         for name, target in trainer.tensors().items():
             value = made(f"{side}/model/{name}", said["model"][name], tensors, symbols, target.device)
             if isinstance(target, Bounded):
-                target._bounds, target._form, target._symbols = value._bounds, value._form, symbols
-                target._exact, target._nonnegative = value._exact, value._nonnegative
+                value.set.parameter, target.set = target.set.parameter, value.set
             elif isinstance(value, Bounded):  # a buffer that a forward pass made a set
                 assign(trainer.model, name, value)
             else:

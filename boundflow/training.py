@@ -21,7 +21,7 @@ import torch
 from torch import Tensor, nn
 
 from . import rounding
-from .bounded import point
+from .bounded import exact
 from .certificate import Certificate, versions
 from .checkpoint import EVERY, Checkpoint, Made
 from .chunks import accumulated, chunk_size, rows_fit
@@ -206,8 +206,8 @@ class _Run:
 
         def lifted(index: Tensor) -> Lifted:
             x = prepared.observed[index]
-            weights = point(torch.ones(len(x), dtype=x.dtype, device=x.device)) if removable else None
-            return Lifted(point(x), prepared.targets[index], weights)
+            weights = exact(torch.ones(len(x), dtype=x.dtype, device=x.device)) if removable else None
+            return Lifted(exact(x), prepared.targets[index], weights)
 
         trainer = prepared.recipe.trainer(model)
         self._gradients(model, space_of(model), lifted, None, self.batches[0], 0)

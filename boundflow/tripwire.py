@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator
 import torch
 from torch import Tensor, nn
 
-from .bounded import Bounded, point
+from .bounded import Bounded, exact
 from .errors import BoundFlowError, OutsideBounds
 from .lift import lift
 
@@ -51,7 +51,7 @@ def _pairs(plain: nn.Module, bounded: nn.Module) -> Iterator[tuple[str, Bounded,
 
 def _inside(sets: Bounded, value: Tensor) -> Tensor:
     """Whether all of a plain tensor lies inside; NaN does not."""
-    lower, upper = sets._bounds
+    lower, upper = sets.set.bounds
     value = value.detach()
     return ((lower <= value) & (value <= upper)).all()
 
@@ -118,7 +118,7 @@ def check_answers(lower: Tensor, upper: Tensor, plain: Tensor, without_threat: b
 def rehearsed_answers(nominal: nn.Module, x: Tensor) -> tuple[Tensor, Tensor] | None:
     """Bounds of what a plain model puts out, as wide as rounding; None where there are none."""
     try:
-        outputs = lift(copy.deepcopy(nominal))(point(x.clone()))
+        outputs = lift(copy.deepcopy(nominal))(exact(x.clone()))
     except BoundFlowError:
         return None
     return (outputs.lower, outputs.upper) if isinstance(outputs, Bounded) else None

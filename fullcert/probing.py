@@ -24,6 +24,7 @@ from torch.utils._pytree import tree_iter, tree_map
 
 import boundflow as bf
 from boundflow.bounded import FUNCTIONS, RULES, Bounded
+from boundflow.sets import Set
 
 RADIUS = 1e-6  # of the sets that operators are tried on
 RULE, FUNCTION, QUESTION, REFUSED, NO_RULE = (
@@ -175,7 +176,7 @@ def _on_sets(arguments: Any) -> Any:
             return x
         value = x.value.detach().clone()
         if value.dtype is torch.bool:
-            return Bounded(torch.stack((value, value)))
+            return Bounded(Set(torch.stack((value, value))))
         return bf.ball(value, RADIUS).requires_grad_(x.requires_grad)
 
     return tree_map(lifted, arguments)

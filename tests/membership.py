@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from boundflow.bounded import Bounded
-from boundflow.support import Kind
+from boundflow.terms import Kind
 
 NOTHING = Fraction(0)
 
@@ -62,7 +62,7 @@ def outside(lifted: Bounded, moved: Tensor, kind: Kind) -> list[int]:
 
 def left_alone(lifted: Bounded, observed: Tensor) -> bool:
     """Whether a sample with all symbols at zero is as it was observed, exactly."""
-    clean = lifted._clean
+    clean = lifted.set.clean
     if clean is None or not torch.equal(clean.bounds, torch.stack((observed, observed))):
         return False
     return not lifted.affine or (torch.equal(lifted.form.center, observed) and not bool(clean.radius.any()))

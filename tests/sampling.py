@@ -11,8 +11,9 @@ import torch
 from torch import Tensor
 
 import boundflow as bf
-from boundflow.bounded import Form
+from boundflow.forms import Form
 from boundflow.rows import NO_ROWS, Rows
+from boundflow.sets import Set
 
 SYMBOLS = 3  # generator rows per operand family
 OWN = 2  # own rows per sample, where there is a sample axis
@@ -97,7 +98,7 @@ class Case:
             stacked = torch.stack(members)
             lower, upper = stacked.amin(0), stacked.amax(0)
         form = Form(tensor(center), tensor(generators), tensor(radius), rows, axis)
-        return bf.Bounded(torch.stack((lower, upper)), form if self.rows else None, self.symbols)
+        return bf.Bounded(Set(torch.stack((lower, upper)), form if self.rows else None, self.symbols))
 
     def member(self, operand: object, draw: int) -> object:
         """The ``draw``-th member of an operand; other arguments are what they are."""
@@ -108,7 +109,7 @@ class Case:
 
 def outside(result: bf.Bounded, value: Tensor) -> str | None:
     """Why a plain value is not in the bounds of a set, with no tolerance; None if it is."""
-    low, high = result._bounds.unbind(0)
+    low, high = result.set.bounds.unbind(0)
     if result.dtype is torch.bool:
         wrong = (low & ~value) | (value & ~high)
     else:
@@ -122,9 +123,9 @@ def outside(result: bf.Bounded, value: Tensor) -> str | None:
 
 def off_the_form(result: bf.Bounded, value: Tensor, xi: np.ndarray, rows: Rows) -> str | None:
     """Why ``value`` is not ``c + G xi + rho zeta`` for these symbols, in extended precision; None if it is."""
-    if result._form is None or not len(result._form.rows):
+    if result.set._form is None or not len(result.set._form.rows):
         return None
-    form = result._form.dense
+    form = result.set._form.dense
     by_number = dict(zip(rows.numbers.tolist(), xi.tolist(), strict=True))
     weights = np.array([by_number[number] for number in form.rows.numbers.tolist()], dtype=np.longdouble)
     center = form.center.numpy().astype(np.longdouble)

@@ -22,27 +22,25 @@ import torch
 from torch import Tensor
 
 from .. import rounding
-from ..bounded import (
-    Bounded,
-    Form,
+from ..bounded import aten, replaces, rule
+from ..clean import Clean, Excess, OwnRows, Samples, without_own
+from ..context import keeps_by_sample
+from ..factors import Factors
+from ..forms import Form
+from ..rows import NO_ROWS, Rows
+from ..sets import (
+    Set,
     as_set,
-    aten,
     concretised,
     has_own_rows,
     only_touched,
     plain,
     point,
-    replaces,
-    rule,
     same_kind,
     sample_axis,
     symbols_of,
     value,
 )
-from ..clean import Clean, Excess, OwnRows, Samples, without_own
-from ..context import keeps_by_sample
-from ..factors import Factors
-from ..rows import NO_ROWS, Rows
 from ..tuning import SUM_TERMS
 from .corners import within_corners
 from .linear import as_tensor, combination
@@ -63,7 +61,7 @@ def bilinear_form(a: Any, b: Any, f: Product, left: Product, right: Product, ter
 
 def _row_products(a: Any, b: Any, left: Product, right: Product) -> tuple[Tensor, Rows]:
     """``f(Ga, cb) + f(ca, Gb)`` over the common rows."""
-    first, second = (x.form if isinstance(x, Bounded) and not plain(x) else None for x in (a, b))
+    first, second = (x.form if isinstance(x, Set) and not plain(x) else None for x in (a, b))
     rows = NO_ROWS
     for form in (first, second):
         rows = rows.union(form.rows) if form is not None else rows
@@ -81,10 +79,10 @@ def _row_products(a: Any, b: Any, left: Product, right: Product) -> tuple[Tensor
 
 def product_of_forms(a: Any, b: Any, f: Product, terms: float) -> tuple[Tensor, Tensor]:
     """Center and radius of the product."""
-    dtype = a.dtype if isinstance(a, Bounded) else b.dtype
+    dtype = a.dtype if isinstance(a, Set) else b.dtype
     charge, lost = rounding.gamma(terms, dtype), rounding.tiny(terms, dtype)
     if plain(a) or plain(b):
-        form, y = (b.form, as_tensor(a, b._bounds)) if plain(a) else (a.form, as_tensor(b, a._bounds))
+        form, y = (b.form, as_tensor(a, b.bounds)) if plain(a) else (a.form, as_tensor(b, a.bounds))
 
         def product(x: Tensor, y: Tensor) -> Tensor:
             return f(y, x) if plain(a) else f(x, y)
@@ -100,10 +98,10 @@ def product_of_forms(a: Any, b: Any, f: Product, terms: float) -> tuple[Tensor, 
 
 def _ball_product(a: Any, b: Any, f: Product, terms: float) -> tuple[Tensor, Tensor]:
     """Rump's product of two balls, rounding included: three products, or two when one operand is a point."""
-    dtype = a.dtype if isinstance(a, Bounded) else b.dtype
+    dtype = a.dtype if isinstance(a, Set) else b.dtype
     charge, lost = rounding.gamma(terms, dtype), rounding.tiny(terms, dtype)
     if plain(a) or plain(b):
-        flipped = plain(a) and isinstance(b, Bounded)
+        flipped = plain(a) and isinstance(b, Set)
         x, y = (b, value(a)) if flipped else (a, value(b))
         center, radius = _middle(x)
         wide = radius + charge * (center.abs() + radius)
@@ -117,10 +115,10 @@ def _ball_product(a: Any, b: Any, f: Product, terms: float) -> tuple[Tensor, Ten
     return f(center_a, center_b), radius.add_(lost)
 
 
-def _middle(x: Bounded) -> tuple[Tensor, Tensor]:
+def _middle(x: Set) -> tuple[Tensor, Tensor]:
     """Middle and half width of the interval; the cached form has them when there are no rows."""
     if x.affine:
-        return rounding.middle(x._bounds)
+        return rounding.middle(x.bounds)
     return x.form.center, x.form.radius
 
 
@@ -129,7 +127,7 @@ Rule = Callable[[Any, Any], tuple[Any, Any, "int | None"]]
 
 def apart(a: Any, b: Any) -> tuple[Any, Any, int | None]:
     """For operators that mix all positions: own rows are written out before."""
-    a, b = (x.dense() if isinstance(x, Bounded) else x for x in (a, b))
+    a, b = (x.dense() if isinstance(x, Set) else x for x in (a, b))
     return a, b, None
 
 
@@ -143,14 +141,14 @@ def contraction(
     terms: float,
     bias: Any = None,
     samples: Rule = apart,
-) -> Bounded:
+) -> Set:
     """A bilinear operator that sums ``terms`` products, and adds a bias (which counts among the terms).
 
     ``samples`` says where the sample axis of the operands ends up.
     """
     same_kind(a, b, bias)
-    rounding.require_full_precision(a if isinstance(a, Bounded) else b)
-    if any(isinstance(x, Bounded) and x.affine for x in (a, b, bias)):
+    rounding.require_full_precision(a if isinstance(a, Set) else b)
+    if any(isinstance(x, Set) and x.affine for x in (a, b, bias)):
         if bias is not None:
             product = _affine_contraction(name, a, b, f, left, right, terms, samples, sharp=False)
             factors = _factors(a, b, bias) if samples is matrix_samples else None
@@ -168,8 +166,8 @@ def contraction(
         radius = torch.add(radius + spread, middle.abs() + spread, alpha=rounding.gamma(terms + 2, center.dtype))
     clean = _clean_product(a, b, f, terms + 2, samples, None)
     if clean is not None and bias is not None:
-        total = combination(name, [(Bounded(clean.bounds), 1.0), (bias, 1.0)], terms=terms + 3)
-        clean = Clean(total._bounds, None, clean.axis, clean.samples)
+        total = combination(name, [(Set(clean.bounds), 1.0), (bias, 1.0)], terms=terms + 3)
+        clean = Clean(total.bounds, None, clean.axis, clean.samples)
     return concretised(name, rounding.around(center, radius), None, symbols_of(a, b, bias), clean=clean)
 
 
@@ -183,9 +181,9 @@ def _affine_contraction(
     terms: float,
     samples: Rule,
     sharp: bool = True,
-) -> Bounded:
+) -> Set:
     """Without a bias. With one, the sum is made sharp, not this."""
-    affine = any(isinstance(x, Bounded) and x.affine for x in (a, b))
+    affine = any(isinstance(x, Set) and x.affine for x in (a, b))
     excess, own = None, _own_terms(a, b) if samples is matrix_samples and _summed_over_samples(a, b) else None
     if samples is matrix_samples and _clean_samples(a, b) is not None:
         excess = _worst_product(a, b, terms, affine, own)
@@ -220,23 +218,21 @@ def _without_own(x: Any) -> Form:
     return Form(form.center, form.generators[where.to(form.center.device)], form.radius, rest)
 
 
-def _with_excess(total: Bounded, excess: Excess | None) -> Bounded:
-    total._excess = excess if keeps_by_sample() else None
+def _with_excess(total: Set, excess: Excess | None) -> Set:
+    total.excess = excess if keeps_by_sample() else None
     return total
 
 
 def _clean_product(a: Any, b: Any, f: Product, terms: float, samples: Rule, form: Form | None) -> Clean | None:
     """The same product of what the operands are where their own sample was left alone."""
-    known = [x._clean for x in (a, b) if isinstance(x, Bounded) and x._clean is not None]
+    known = [x.clean for x in (a, b) if isinstance(x, Set) and x.clean is not None]
     if len(known) != 1 or any(only_touched(x) for x in (a, b)):
         return None
     axis = samples(a, b)[2]
     if axis is None:
         return None
     within_a, within_b = _untouched(a, b)
-    interval_a, interval_b = (
-        Bounded(x._bounds) if isinstance(x, Bounded) and not plain(x) else x for x in (within_a, within_b)
-    )
+    interval_a, interval_b = (Set(x.bounds) if isinstance(x, Set) and not plain(x) else x for x in (within_a, within_b))
     bounds = rounding.around(*_ball_product(interval_a, interval_b, f, terms))
     radius = product_of_forms(within_a, within_b, f, terms)[1] if form is not None else None
     return Clean(bounds, radius, axis, known[0].samples)
@@ -263,14 +259,14 @@ def _summed_over_samples(a: Any, b: Any) -> bool:
     """Whether a matrix product contracts the sample axis of one operand or of both, and they agree on the samples."""
     marked = [x for x in (a, b) if sample_axis(x) is not None]
     batches = {x.form.rows.batch for x in marked if x.affine and x.form.rows.batch is not None}
-    owners = {x._clean.samples for x in marked if x._clean is not None}
+    owners = {x.clean.samples for x in marked if x.clean is not None}
     agree = bool(marked) and len(batches) <= 1 and len(owners) <= 1
     return agree and sample_axis(a) in (-1, None) and sample_axis(b) in (-2, None)
 
 
 def _clean_samples(a: Any, b: Any) -> Samples | None:
     """The samples that a matrix product sums over, if it is known what the operands are where they were left alone."""
-    known = [x._clean for x in (a, b) if isinstance(x, Bounded) and x._clean is not None]
+    known = [x.clean for x in (a, b) if isinstance(x, Set) and x.clean is not None]
     if not known or not _summed_over_samples(a, b) or any(only_touched(x) for x in (a, b)):
         return None
     return known[0].samples
@@ -289,13 +285,13 @@ def _pieces(a: Any, b: Any) -> Iterator[Any]:
 
 
 def _narrowed(a: Any, begin: int, size: int) -> Any:
-    if not isinstance(a, Bounded):
+    if not isinstance(a, Set):
         return a[begin : begin + size]
     return selected(a, lambda tensor, lead: tensor.narrow(lead, begin, size))
 
 
 def _untouched(*operands: Any) -> list[Any]:
-    return [x.untouched if isinstance(x, Bounded) else x for x in operands]
+    return [x.untouched if isinstance(x, Set) else x for x in operands]
 
 
 def _own_terms(a: Any, b: Any) -> OwnRows | None:
@@ -304,7 +300,7 @@ def _own_terms(a: Any, b: Any) -> OwnRows | None:
     for x, y, flipped in ((a, b, False), (b, a, True)):
         if has_own_rows(x):
             own = x.form.generators[x.form.rows.split()[2].to(x.device)]
-            center = y.form.center if isinstance(y, Bounded) else y
+            center = y.form.center if isinstance(y, Set) else y
             part = _outer(center, own) if flipped else _outer(own, center)
             values = part if values is None else values.add_(part)
             assert x.symbols is not None
@@ -341,7 +337,7 @@ def _worst_product(a: Any, b: Any, terms: float, affine: bool, own: OwnRows | No
 
 
 def _term_hulls(a: Any, b: Any) -> Tensor:
-    ends = [[value(x)] if plain(x) else list(x._bounds) for x in (a, b)]
+    ends = [[value(x)] if plain(x) else list(x.bounds) for x in (a, b)]
     corners = torch.stack([_outer(x, y) for x in ends[0] for y in ends[1]])
     return torch.stack((corners.amin(0), corners.amax(0)))
 
@@ -351,13 +347,13 @@ def _sample_sum_form(
 ) -> Form:
     """``sum_i a_mi b_ip`` over samples i: own row f at i becomes a row of its own."""
     center, radius = product_of_forms(a, b, f, terms)
-    batches = [x.form.rows.batch for x in (a, b) if isinstance(x, Bounded) and x.affine]
+    batches = [x.form.rows.batch for x in (a, b) if isinstance(x, Set) and x.affine]
     batch = next((batch for batch in batches if batch is not None), None)
     first, second = (
-        Bounded(x._bounds, _without_own(x), x._symbols) if isinstance(x, Bounded) and x.affine else x for x in (a, b)
+        Set(x.bounds, _without_own(x), x.symbols) if isinstance(x, Set) and x.affine else x for x in (a, b)
     )
     generators, rows = center.new_zeros(0, *center.shape), NO_ROWS
-    if any(isinstance(x, Bounded) and x.affine for x in (first, second)):
+    if any(isinstance(x, Set) and x.affine for x in (first, second)):
         generators, rows = _row_products(first, second, left, right)
     if batch is not None and own is not None:
         union = rows.union(batch.distinct)
@@ -371,17 +367,17 @@ def _sample_sum_form(
 
 
 @rule(aten.mm.default, example=lambda t: (t(2, 3), t(3, 4)))
-def mm(a: Any, b: Any) -> Bounded:
+def mm(a: Any, b: Any) -> Set:
     return contraction("mm", a, b, torch.mm, torch.matmul, torch.matmul, a.shape[1], samples=matrix_samples)
 
 
 @rule(aten.bmm.default, example=lambda t: (t(2, 2, 3), t(2, 3, 2)))
-def bmm(a: Any, b: Any) -> Bounded:
+def bmm(a: Any, b: Any) -> Set:
     return contraction("bmm", a, b, torch.bmm, torch.matmul, torch.matmul, a.shape[2])
 
 
 @rule(aten.mv.default, example=lambda t: (t(2, 3), t(3)))
-def mv(a: Any, b: Any) -> Bounded:
+def mv(a: Any, b: Any) -> Set:
     return contraction("mv", a, b, torch.mv, torch.matmul, _matrix_by_rows, a.shape[1])
 
 
@@ -399,23 +395,23 @@ def _matrix_by_rows(matrix: Tensor, rows: Tensor) -> Tensor:
 
 
 @rule(aten.dot.default, example=lambda t: (t(4), t(4)))
-def dot(a: Any, b: Any) -> Bounded:
+def dot(a: Any, b: Any) -> Set:
     return contraction("dot", a, b, torch.dot, torch.matmul, lambda x, rows: rows @ x, a.shape[0])
 
 
 @rule(aten.addmm.default, example=lambda t: (t(2, 4), t(2, 3), t(3, 4)))
-def addmm(bias: Any, a: Any, b: Any, *, beta: float = 1, alpha: float = 1) -> Bounded:
+def addmm(bias: Any, a: Any, b: Any, *, beta: float = 1, alpha: float = 1) -> Set:
     return _biased("addmm", bias, a, b, beta, alpha, torch.mm, a.shape[1])
 
 
 @rule(aten.baddbmm.default, example=lambda t: (t(2, 2, 2), t(2, 2, 3), t(2, 3, 2)))
-def baddbmm(bias: Any, a: Any, b: Any, *, beta: float = 1, alpha: float = 1) -> Bounded:
+def baddbmm(bias: Any, a: Any, b: Any, *, beta: float = 1, alpha: float = 1) -> Set:
     return _biased("baddbmm", bias, a, b, beta, alpha, torch.bmm, a.shape[2])
 
 
-def _biased(name: str, bias: Any, a: Any, b: Any, beta: float, alpha: float, f: Product, terms: int) -> Bounded:
+def _biased(name: str, bias: Any, a: Any, b: Any, beta: float, alpha: float, f: Product, terms: int) -> Set:
     """``beta bias + alpha a b``."""
-    if not isinstance(a, Bounded) and not isinstance(b, Bounded):
+    if not isinstance(a, Set) and not isinstance(b, Set):
         a = point(a)
     samples = matrix_samples if f is torch.mm else apart
     if beta == 1 and alpha == 1:

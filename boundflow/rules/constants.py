@@ -11,24 +11,19 @@ import torch
 from torch import Tensor
 
 from .. import rounding
-from ..bounded import (
-    Bounded,
-    Form,
-    aten,
-    concretised,
-    point,
-    rule,
-)
+from ..bounded import aten, rule
 from ..errors import UnsupportedOperator
+from ..forms import Form
+from ..sets import Set, concretised, point
 from .structural import expand, selected
 
 
-def constant(x: Any, dtype: torch.dtype, device: torch.device) -> Bounded:
+def constant(x: Any, dtype: torch.dtype, device: torch.device) -> Set:
     """A plain operand as a set: itself and, where converting it rounds, its neighbours.
 
     PyTorch turns numbers into 0-dimensional tensors before we see them, so of those only whole ones are exact.
     """
-    if isinstance(x, Bounded):
+    if isinstance(x, Set):
         return x
     made = x.to(dtype) if isinstance(x, Tensor) else torch.tensor(x, dtype=dtype, device=device)
     if isinstance(x, Tensor):
@@ -37,61 +32,67 @@ def constant(x: Any, dtype: torch.dtype, device: torch.device) -> Bounded:
         exact = made.item() == x
     if exact:
         return point(made.clone())
-    return Bounded(rounding.outward(torch.stack((made, made))))
+    return Set(rounding.outward(torch.stack((made, made))))
 
 
-def _filled(x: Bounded, shape: Any, fill: float, dtype: Any = None, device: Any = None, **options: Any) -> Bounded:
+def _filled(x: Set, shape: Any, fill: float, dtype: Any = None, device: Any = None, **options: Any) -> Set:
     """A set of one tensor: what optimizers keep their state in."""
     dtype = dtype or (x.dtype if x.dtype is not torch.bool else torch.get_default_dtype())
     number = constant(float(fill), dtype, device or x.device)
-    bounds = number._bounds.view(2, *(1,) * len(shape)).expand(2, *shape)
-    return Bounded(bounds, None, x._symbols, number._exact, nonnegative=fill >= 0)
+    bounds = number.bounds.view(2, *(1,) * len(shape)).expand(2, *shape)
+    return Set(bounds, None, x.symbols, number.exact, nonnegative=fill >= 0)
 
 
 @rule(aten.zeros_like.default, example=None)
-def zeros_like(x: Bounded, **options: Any) -> Bounded:
+def zeros_like(x: Set, **options: Any) -> Set:
     return _filled(x, x.shape, 0.0, **options)
 
 
 @rule(aten.ones_like.default, example=None)
-def ones_like(x: Bounded, **options: Any) -> Bounded:
+def ones_like(x: Set, **options: Any) -> Set:
     return _filled(x, x.shape, 1.0, **options)
 
 
 @rule(aten.full_like.default, example=None)
-def full_like(x: Bounded, fill: float, **options: Any) -> Bounded:
+def full_like(x: Set, fill: float, **options: Any) -> Set:
     return _filled(x, x.shape, fill, **options)
 
 
 @rule(aten.new_zeros.default, example=None)
-def new_zeros(x: Bounded, shape: Any, **options: Any) -> Bounded:
+def new_zeros(x: Set, shape: Any, **options: Any) -> Set:
+    return _filled(x, shape, 0.0, **options)
+
+
+@rule(aten.new_empty_strided.default, example=None)
+def new_empty_strided(x: Set, shape: Any, strides: Any, **options: Any) -> Set:
+    """What autograd copies a gradient into that is not laid out as its parameter."""
     return _filled(x, shape, 0.0, **options)
 
 
 @rule(aten.new_ones.default, example=None)
-def new_ones(x: Bounded, shape: Any, **options: Any) -> Bounded:
+def new_ones(x: Set, shape: Any, **options: Any) -> Set:
     return _filled(x, shape, 1.0, **options)
 
 
 @rule(aten.new_full.default, example=None)
-def new_full(x: Bounded, shape: Any, fill: float, **options: Any) -> Bounded:
+def new_full(x: Set, shape: Any, fill: float, **options: Any) -> Set:
     return _filled(x, shape, fill, **options)
 
 
 @rule(aten.zero.default, example=None)
-def zero(x: Bounded) -> Bounded:
+def zero(x: Set) -> Set:
     return _filled(x, x.shape, 0.0)
 
 
 @rule(aten.fill.Scalar, aten.fill.Tensor, example=None)
-def fill(x: Bounded, number: Any) -> Bounded:
+def fill(x: Set, number: Any) -> Set:
     return selected(constant(number, x.dtype, x.device), lambda tensor, lead: expand(tensor, lead, x.shape))
 
 
 @rule(aten.copy.default, example=None)
-def copy(x: Bounded, source: Any, non_blocking: bool = False) -> Bounded:
+def copy(x: Set, source: Any, non_blocking: bool = False) -> Set:
     """``x.copy_(source)``: the set of the source, in the dtype and on the device of the target."""
-    if not isinstance(source, Bounded):
+    if not isinstance(source, Set):
         source = constant(source.detach().to(x.device).clone(), x.dtype, x.device)
     else:
         source = to_copy(source, dtype=x.dtype, device=x.device)
@@ -99,12 +100,12 @@ def copy(x: Bounded, source: Any, non_blocking: bool = False) -> Bounded:
 
 
 @rule(aten._to_copy.default, example=None)
-def to_copy(x: Bounded, *, dtype: Any = None, device: Any = None, **options: Any) -> Bounded:
+def to_copy(x: Set, *, dtype: Any = None, device: Any = None, **options: Any) -> Set:
     """Conversion to a narrower dtype rounds once, outwards; to a wider one it is exact."""
     dtype = dtype or x.dtype
     if x.dtype is torch.bool and dtype is not torch.bool:
         rounding.unit(dtype)
-        return Bounded(x._bounds.to(dtype=dtype, device=device), None, x._symbols, nonnegative=True)
+        return Set(x.bounds.to(dtype=dtype, device=device), None, x.symbols, nonnegative=True)
     if dtype is torch.bool:
         if x.dtype is not torch.bool:
             raise UnsupportedOperator("a set as a condition: say x != 0")
@@ -116,10 +117,10 @@ def to_copy(x: Bounded, *, dtype: Any = None, device: Any = None, **options: Any
 
     if dtype is x.dtype or dtype is torch.float64:
         return selected(x, convert)
-    bounds = rounding.outward(convert(x._bounds, 1))
+    bounds = rounding.outward(convert(x.bounds, 1))
     form = None
     if x.affine:
         charge = rounding.gamma(1, dtype) * x.form.modulus
         radius = rounding.up(convert(rounding.up(x.form.radius + charge), 0)) + rounding.tiny(1, dtype)
         form = Form(convert(x.form.center, 0), convert(x.form.generators, 1), radius, x.form.rows, x.form.axis)
-    return concretised("to", bounds, form, x._symbols)
+    return concretised("to", bounds, form, x.symbols)

@@ -11,14 +11,9 @@ import torch
 from torch import Tensor
 
 from .. import rounding
-from ..bounded import (
-    Bounded,
-    as_set,
-    aten,
-    point,
-    rule,
-)
+from ..bounded import aten, rule
 from ..errors import UnsupportedOperator
+from ..sets import Set, as_set, point
 from .bilinear import Product, Rule, apart, contraction, first_samples
 from .linear import sum_
 from .structural import selected, view
@@ -72,45 +67,55 @@ def _direct(f: Callable[..., Tensor]) -> Callable[..., Tensor]:
     return run
 
 
-def _mapped(f: Product, operand: int) -> Product:
-    """f over generator rows of one operand."""
-    dims = (0, None) if operand == 0 else (None, 0)
+def _by_samples(f: Product) -> Product:
+    """f over generator rows of its first operand: they are samples like any others."""
 
-    def over_rows(a: Tensor, b: Tensor) -> Tensor:
-        with torch.overrides.enable_reentrant_dispatch(), torch.no_grad():
-            return torch.func.vmap(f, in_dims=dims)(a, b)
+    def over_rows(rows: Tensor, other: Tensor) -> Tensor:
+        return f(rows.flatten(0, 1), other).unflatten(0, rows.shape[:2])
 
     return over_rows
 
 
-def _convolution_rule(
-    name: str, a: Any, b: Any, f: Product, terms: float, bias: Any = None, samples: Rule = first_samples
-) -> Bounded:
-    f = _direct(f)
-    rounding.require_full_precision(a if isinstance(a, Bounded) else b, convolution=True)
-    return contraction(name, a, b, f, _mapped(f, 0), _mapped(f, 1), terms, bias, samples)
+def _by_channels(f: Product, operand: int, channels: tuple[int, int], groups: tuple[int, int]) -> Product:
+    """f over generator rows of one operand, put side by side into its channels, and taken out of those of the result.
+
+    ``channels`` are the axes of the operand and of the result, ``groups`` how many groups of channels each has: rows
+    stand beside each other within every group.
+    """
+    (into, out), (groups_in, groups_out) = channels, groups
+
+    def over_rows(a: Tensor, b: Tensor) -> Tensor:
+        rows = b if operand else a
+        within = rows.unflatten(into + 1, (groups_in, -1)).movedim(0, into + 1).flatten(into, into + 2)
+        result = f(a, within) if operand else f(within, b)
+        return result.unflatten(out, (groups_out, len(rows), -1)).movedim(out + 1, 0).flatten(out + 1, out + 2)
+
+    return over_rows
 
 
 @rule(
     aten.convolution.default,
     example=lambda t: (t(2, 2, 4, 4), t(4, 1, 3, 3), t(4), [2, 1], [1, 0], [1, 1], False, [0, 0], 2),
 )
-def convolution(x: Any, weight: Any, bias: Any, stride: Any, padding: Any, dilation: Any, *rest: Any) -> Bounded:
+def convolution(x: Any, weight: Any, bias: Any, stride: Any, padding: Any, dilation: Any, *rest: Any) -> Set:
     transposed, output_padding, groups = rest
     if transposed:
         raise UnsupportedOperator("transposed convolutions have no rule: use upsampling and a convolution")
 
+    @_direct
     def f(inputs: Tensor, kernel: Tensor) -> Tensor:
         return aten.convolution.default(inputs, kernel, None, stride, padding, dilation, False, output_padding, groups)
 
     shape = (-1, *(1,) * (x.dim() - 2))
-    if isinstance(bias, Bounded):
+    if isinstance(bias, Set):
         bias = selected(bias, lambda tensor, lead: view(tensor, lead, shape))
     elif bias is not None:
         bias = bias.view(shape)
-    if not isinstance(x, Bounded) and not isinstance(weight, Bounded):
+    if not isinstance(x, Set) and not isinstance(weight, Set):
         x = point(x)
-    return _convolution_rule("convolution", x, weight, f, math.prod(weight.shape[1:]), bias)
+    rounding.require_full_precision(x if isinstance(x, Set) else weight, convolution=True)
+    terms, rows = math.prod(weight.shape[1:]), (_by_samples(f), _by_channels(f, 1, (0, 1), (groups, groups)))
+    return contraction("convolution", x, weight, f, *rows, terms, bias, first_samples)
 
 
 @rule(
@@ -130,30 +135,35 @@ def convolution(x: Any, weight: Any, bias: Any, stride: Any, padding: Any, dilat
     ),
 )
 def convolution_backward(grad: Any, x: Any, weight: Any, bias_sizes: Any, *options: Any) -> tuple:
-    *geometry, wanted = options
-    kernel, batch = math.prod(weight.shape[2:]), math.prod(grad.shape) // grad.shape[1]
+    *geometry, groups, wanted = options
+    rounding.require_full_precision(next(y for y in (grad, x, weight) if isinstance(y, Set)), convolution=True)
 
-    def gradient(of: int) -> Product:
+    def gradient(of: int, grad: Tensor, inputs: Tensor, weights: Tensor) -> Tensor:
         mask = [index == of for index in range(3)]
+        return aten.convolution_backward.default(grad, inputs, weights, None, *geometry, groups, mask)[of]
 
-        def f(grad: Tensor, other: Tensor) -> Tensor:
-            inputs, weights = (_like(x, other), other) if of == 0 else (other, _like(weight, other))
-            return aten.convolution_backward.default(grad, inputs, weights, None, *geometry, mask)[of]
+    @_direct
+    def of_inputs(grad: Tensor, weights: Tensor) -> Tensor:  # which does not read the inputs
+        return gradient(0, grad, grad.new_empty(len(grad), weights.shape[1] * groups, *x.shape[2:]), weights)
 
-        return f
+    @_direct
+    def of_weights(grad: Tensor, inputs: Tensor) -> Tensor:  # nor this the weights
+        shape = grad.shape[1], inputs.shape[1] // groups, *weight.shape[2:]
+        return gradient(1, grad, inputs, grad.new_empty(shape))
 
-    def product(of: int, other: Any, terms: int) -> Any:
-        if not wanted[of]:
-            return None
-        if not isinstance(grad, Bounded) and not isinstance(other, Bounded):
-            return _direct(gradient(of))(grad, other)
-        samples = first_samples if of == 0 else apart
-        return _convolution_rule("convolution_backward", grad, other, gradient(of), terms, None, samples)
+    def product(f: Product, other: Any, left: Product, right: Product, terms: int, samples: Rule) -> Any:
+        if not isinstance(grad, Set) and not isinstance(other, Set):
+            return f(grad, other)
+        return contraction("convolution_backward", grad, other, f, left, right, terms, None, samples)
 
-    bias = sum_(as_set(grad), [0, *range(2, grad.dim())]) if wanted[2] else None
-    return product(0, weight, weight.shape[0] * kernel), product(1, x, batch), bias
-
-
-def _like(x: Any, other: Tensor) -> Tensor:
-    """A stand-in of the right shape: the gradient with respect to an operand does not read it."""
-    return torch.empty(x.shape, dtype=other.dtype, device=other.device)
+    found: list[Any] = [None, None, None]
+    if wanted[0]:
+        terms, right = weight.shape[0] * math.prod(weight.shape[2:]), _by_channels(of_inputs, 1, (1, 1), (1, groups))
+        found[0] = product(of_inputs, weight, _by_samples(of_inputs), right, terms, first_samples)
+    if wanted[1]:
+        left = _by_channels(of_weights, 0, (1, 0), (groups, groups))
+        right = _by_channels(of_weights, 1, (1, 1), (groups, 1))
+        found[1] = product(of_weights, x, left, right, math.prod(grad.shape) // grad.shape[1], apart)
+    if wanted[2]:
+        found[2] = sum_(as_set(grad), [0, *range(2, grad.dim())])
+    return tuple(found)

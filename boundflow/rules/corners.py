@@ -22,12 +22,13 @@ import torch
 from torch import Tensor
 
 from .. import rounding
-from ..bounded import Bounded, Form, concretised, has_own_rows, intersected, plain, symbols_of
+from ..forms import Form
+from ..sets import Set, concretised, has_own_rows, intersected, plain, symbols_of
 from ..tuning import MOST_ENDS, WORTH_ENDS
 from .linear import combination
 
 
-def within_corners(name: str, product: Bounded, a: Any, b: Any, bias: Any, terms: float) -> Bounded:
+def within_corners(name: str, product: Set, a: Any, b: Any, bias: Any, terms: float) -> Set:
     """A matrix product ``a b + bias``, within the bounds that follow from the signs of test inputs a."""
     if not has_own_rows(a) or not a.form.rows.batch.guests or a.form.axis != -2:
         return product
@@ -38,34 +39,34 @@ def within_corners(name: str, product: Bounded, a: Any, b: Any, bias: Any, terms
     ends = _ends(name, a, b, terms, sharp=bias is None)
     if bias is not None:
         ends = (combination(name, [(end, 1.0), (bias, 1.0)], terms=terms + 3) for end in ends)
-    return intersected(name, product, torch.stack([end._bounds[side] for side, end in enumerate(ends)]))
+    return intersected(name, product, torch.stack([end.bounds[side] for side, end in enumerate(ends)]))
 
 
-def _worth_it(product: Bounded, a: Bounded, b: Bounded) -> bool:
+def _worth_it(product: Set, a: Set, b: Set) -> bool:
     """Whether products of two deviations, and a center of b out of its middle, make up much of the product's width."""
-    spread, half = b.deviation, 0.5 * (b._bounds[1] - b._bounds[0])
+    spread, half = b.deviation, 0.5 * (b.bounds[1] - b.bounds[0])
     most = a.deviation @ spread + a.form.center.abs() @ (spread - half).clamp_min(0.0)
-    return bool((most > WORTH_ENDS * 0.5 * (product._bounds[1] - product._bounds[0])).any())
+    return bool((most > WORTH_ENDS * 0.5 * (product.bounds[1] - product.bounds[0])).any())
 
 
-def _ends(name: str, a: Bounded, b: Bounded, terms: float, sharp: bool) -> Iterator[Bounded]:
+def _ends(name: str, a: Set, b: Set, terms: float, sharp: bool) -> Iterator[Set]:
     """Two sets: the lower end of one is one of the product, the upper end of the other. ``sharp`` if no bias comes."""
-    middle, half = rounding.middle(b._bounds)
-    up, down = (a._bounds[0] >= 0).unsqueeze(-1), (a._bounds[1] <= 0).unsqueeze(-1)
-    unsigned = torch.where((up | down).squeeze(-1), 0.0, a._bounds.abs().amax(0))
+    middle, half = rounding.middle(b.bounds)
+    up, down = (a.bounds[0] >= 0).unsqueeze(-1), (a.bounds[1] <= 0).unsqueeze(-1)
+    unsigned = torch.where((up | down).squeeze(-1), 0.0, a.bounds.abs().amax(0))
     # the plain product rounds with any b, and so do center and rows here
     charge = 2 * rounding.gamma(terms + 2, a.dtype)
-    modulus = torch.maximum(a.form.modulus, a._bounds.abs().amax(0))
-    doubt = (unsigned @ half) * (1 + charge) + charge * (modulus @ b._bounds.abs().amax(0))
+    modulus = torch.maximum(a.form.modulus, a.bounds.abs().amax(0))
+    doubt = (unsigned @ half) * (1 + charge) + charge * (modulus @ b.bounds.abs().amax(0))
     doubt = rounding.up(doubt) + rounding.tiny(2 * terms + 2, a.dtype)
 
     def around(center: Tensor, radius: Tensor, weights: Tensor) -> tuple[Tensor, Tensor]:
         spread = torch.einsum("ij,ijp->ip", radius, weights.abs()) * (1 + charge)
         return torch.einsum("ij,ijp->ip", center, weights), rounding.up(spread + doubt)
 
-    for least, most in (b._bounds, b._bounds.flip(0)):
+    for least, most in (b.bounds, b.bounds.flip(0)):
         weights = torch.where(up, least, torch.where(down, most, middle))  # (samples, columns, outputs)
-        bounds = rounding.around(*around(*rounding.middle(a._bounds), weights))
+        bounds = rounding.around(*around(*rounding.middle(a.bounds), weights))
         center, radius = around(a.form.center, a.form.radius, weights)
         generators = torch.einsum("kij,ijp->kip", a.form.generators, weights)
         form = Form(center, generators, radius, a.form.rows, a.form.axis)

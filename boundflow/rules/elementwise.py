@@ -11,23 +11,22 @@ import torch
 from torch import Tensor
 
 from .. import rounding
-from ..bounded import (
-    Bounded,
-    Form,
+from ..bounded import aten, rule
+from ..clean import Clean
+from ..errors import VoidBounds
+from ..forms import Form
+from ..sets import (
+    Set,
     as_set,
-    aten,
     concretised,
     has_own_rows,
     nonnegative,
     own_axis,
     plain,
-    rule,
     same_kind,
     samples_of,
     symbols_of,
 )
-from ..clean import Clean
-from ..errors import VoidBounds
 from .bilinear import Product, bilinear_form, product_of_forms
 from .constants import to_copy
 from .linear import as_tensor, broadcast, combination
@@ -40,36 +39,40 @@ def hull(corners: Tensor, dims: int | tuple[int, ...] = 0) -> Tensor:
 
 def _elementwise(a: Any, b: Any, f: Product) -> Tensor:
     """The exact hull of f over two intervals: f is monotone in each operand, so the corners suffice."""
-    dims = max(x.dim() for x in (a, b) if isinstance(x, Tensor))
-    like = a._bounds if isinstance(a, Bounded) else b._bounds
-    if plain(a) and isinstance(b, Bounded):
-        return hull(f(as_tensor(a, like).unsqueeze(0), broadcast(b._bounds, dims)))
+    dims = max(x.dim() for x in (a, b) if isinstance(x, Tensor | Set))
+    like = a.bounds if isinstance(a, Set) else b.bounds
+    if plain(a) and isinstance(b, Set):
+        return hull(f(as_tensor(a, like).unsqueeze(0), broadcast(b.bounds, dims)))
     if plain(b):
-        return hull(f(broadcast(a._bounds, dims), as_tensor(b, like).unsqueeze(0)))
-    return hull(f(broadcast(a._bounds, dims).unsqueeze(1), broadcast(b._bounds, dims).unsqueeze(0)), (0, 1))
+        return hull(f(broadcast(a.bounds, dims), as_tensor(b, like).unsqueeze(0)))
+    return hull(f(broadcast(a.bounds, dims).unsqueeze(1), broadcast(b.bounds, dims).unsqueeze(0)), (0, 1))
 
 
 def _rounded(raw: Tensor, a: Any, b: Any) -> Tensor:
     """Rounding is monotone: one step outwards holds every plain result, unless an operand was converted first."""
-    if all(isinstance(x, Tensor) and x.dtype is raw.dtype for x in (a, b)):
+    if all(isinstance(x, Tensor | Set) and x.dtype is raw.dtype for x in (a, b)):
         return rounding.outward(raw)
     return rounding.outward_sum(raw, raw.abs(), 1)
 
 
 def as_float(x: Any, other: Any) -> Any:
     """A condition counts as 0 or 1 in a product."""
-    if isinstance(x, Bounded) and x.dtype is torch.bool:
-        return to_copy(x, dtype=other.dtype if isinstance(other, Tensor) else torch.get_default_dtype())
+    if isinstance(x, Set) and x.dtype is torch.bool:
+        real = isinstance(other, Tensor | Set) and other.is_floating_point()
+        return to_copy(x, dtype=other.dtype if real else torch.get_default_dtype())
     return x
 
 
 @rule(aten.mul.Tensor, aten.mul.Scalar, example=lambda t: (t(2, 3), t(3)))
-def mul(a: Any, b: Any) -> Bounded:
+def mul(a: Any, b: Any) -> Set:
     return product(a, b)
 
 
-def product(a: Any, b: Any, sharp: bool = True) -> Bounded:
+def product(a: Any, b: Any, sharp: bool = True) -> Set:
     """``a b``. Operands that share no symbols are chosen independently: the hull of the corners is all there is."""
+    if all(isinstance(x, Set) and x.dtype is torch.bool for x in (a, b)):
+        dims = max(a.dim(), b.dim())  # true times true is true
+        return Set(broadcast(a.bounds, dims) & broadcast(b.bounds, dims), None, symbols_of(a, b))
     if a is b:
         return square(a)
     a, b = as_float(a, b), as_float(b, a)
@@ -78,9 +81,9 @@ def product(a: Any, b: Any, sharp: bool = True) -> Bounded:
         return scaled(b, float(a)) if isinstance(a, int | float) else scaled(a, float(b))
     bounds = _rounded(_elementwise(a, b, torch.mul), a, b)
     form = None
-    if any(isinstance(x, Bounded) and x.affine for x in (a, b)):
+    if any(isinstance(x, Set) and x.affine for x in (a, b)):
         form = _elementwise_form(a, b)
-    sharp = sharp and all(isinstance(x, Bounded) and x.affine for x in (a, b))
+    sharp = sharp and all(isinstance(x, Set) and x.affine for x in (a, b))
     clean = _clean(a, b, torch.mul, form)
     return concretised("mul", bounds, form, symbols_of(a, b), nonnegative(a, b), clean, sharp)
 
@@ -91,7 +94,7 @@ def _clean(a: Any, b: Any, f: Product, form: Form | None) -> Clean | None:
     written_out = form is not None and form.rows.batch is None and any(has_own_rows(x) for x in (a, b))
     if found is None or written_out:  # then a sample's own rows are not told from those of everything else
         return None
-    a, b = (x.untouched if isinstance(x, Bounded) else x for x in (a, b))
+    a, b = (x.untouched if isinstance(x, Set) else x for x in (a, b))
     radius = product_of_forms(a, b, f, 1)[1] if form is not None else None
     samples, axis = found
     return Clean(_rounded(_elementwise(a, b, f), a, b), radius, axis, samples)
@@ -99,7 +102,7 @@ def _clean(a: Any, b: Any, f: Product, form: Form | None) -> Clean | None:
 
 def _elementwise_form(a: Any, b: Any) -> Form:
     (a, b), axis = own_axis(a, b)
-    dims = max(x.dim() for x in (a, b) if isinstance(x, Tensor))
+    dims = max(x.dim() for x in (a, b) if isinstance(x, Tensor | Set))
 
     def left(rows: Tensor, y: Tensor) -> Tensor:
         return broadcast(rows, dims) * y
@@ -110,30 +113,30 @@ def _elementwise_form(a: Any, b: Any) -> Form:
     return bilinear_form(a, b, torch.mul, left, right, 1, axis)
 
 
-def scaled(x: Bounded, factor: float) -> Bounded:
+def scaled(x: Set, factor: float) -> Set:
     """``factor x`` for a number."""
     rounding.require_normal(factor, x.dtype)
-    raw = (x._bounds if factor >= 0 else x._bounds.flip(0)) * factor
+    raw = (x.bounds if factor >= 0 else x.bounds.flip(0)) * factor
     form = _elementwise_form(x, factor) if x.affine else None
     bounds, clean = rounding.outward_sum(raw, raw.abs(), 1), _clean(x, factor, torch.mul, form)
-    return concretised("mul", bounds, form, x._symbols, nonnegative(x, factor), clean, sharp=False)
+    return concretised("mul", bounds, form, x.symbols, nonnegative(x, factor), clean, sharp=False)
 
 
-def quotient(x: Bounded, divisor: float) -> Bounded:
+def quotient(x: Set, divisor: float) -> Set:
     """``x / divisor`` for a number other than zero."""
     rounding.require_normal(divisor, x.dtype)
-    raw = (x._bounds if divisor > 0 else x._bounds.flip(0)) / divisor
+    raw = (x.bounds if divisor > 0 else x.bounds.flip(0)) / divisor
     reciprocal = _reciprocal_ball(divisor, x)
     form = _elementwise_form(x, reciprocal) if x.affine else None
     bounds, clean = rounding.outward_sum(raw, raw.abs(), 1), _clean(x, reciprocal, torch.mul, form)
-    return concretised("div", bounds, form, x._symbols, nonnegative(x, divisor), clean, sharp=False)
+    return concretised("div", bounds, form, x.symbols, nonnegative(x, divisor), clean, sharp=False)
 
 
-def square(x: Bounded) -> Bounded:
+def square(x: Set) -> Set:
     """``x^2``: with d = x - c, ``x^2 = c^2 + 2 c d + d^2`` and d^2 lies in [0, s^2], not in [-s^2, s^2]."""
-    ends = x._bounds * x._bounds
+    ends = x.bounds * x.bounds
     smallest, largest = hull(ends)
-    straddles = (x._bounds[0] < 0) & (x._bounds[1] > 0)
+    straddles = (x.bounds[0] < 0) & (x.bounds[1] > 0)
     smallest = torch.where(straddles, 0.0, smallest)
     bounds = torch.stack((smallest, largest))
     bounds = rounding.outward_sum(bounds, bounds, 1)
@@ -145,45 +148,45 @@ def square(x: Bounded) -> Bounded:
         radius = half + 2 * f.center.abs() * f.radius + charge * f.modulus * f.modulus
         radius = rounding.up(radius) + rounding.tiny(2, x.dtype)
         form = Form(f.center * f.center + half, 2 * f.center * f.generators, radius, f.rows, f.axis)
-    return concretised("square", bounds, form, x._symbols, nonnegative=True)
+    return concretised("square", bounds, form, x.symbols, nonnegative=True)
 
 
-def without_zero(x: Bounded, what: str) -> None:
+def without_zero(x: Set, what: str) -> None:
     """Division needs a divisor that is never zero."""
-    low, high = x._bounds.unbind(0)
+    low, high = x.bounds.unbind(0)
     if not bool(((low > 0) | (high < 0)).all()):
         raise VoidBounds(f"{what}: the divisor may be zero, so the quotient is unbounded", x.step)
 
 
 @rule(aten.div.Tensor, aten.div.Scalar, example=lambda t: (t(2, 3), t(3, low=0.5, high=3)))
-def div(a: Any, b: Any) -> Bounded:
+def div(a: Any, b: Any) -> Set:
     a, b = as_float(a, b), as_float(b, a)
     if isinstance(b, int | float) and b:
         return quotient(a, float(b))
     same_kind(a, b)
     if plain(b):
         a = as_set(a)
-        divisor = as_tensor(b, a._bounds)
+        divisor = as_tensor(b, a.bounds)
         if bool((divisor == 0).any()):
             raise VoidBounds("div: division by zero", a.step)
     else:
         without_zero(b, "div")
     bounds = _rounded(_elementwise(a, b, torch.div), a, b)
     form = None
-    if isinstance(b, Bounded) and b.affine:
+    if isinstance(b, Set) and b.affine:
         from .functions import reciprocal
 
         form = mul(a, reciprocal(b)).form
-    elif isinstance(a, Bounded) and a.affine:
+    elif isinstance(a, Set) and a.affine:
         form = _elementwise_form(a, _reciprocal_ball(b, a))
     return concretised("div", bounds, form, symbols_of(a, b), nonnegative(a, b))
 
 
-def _reciprocal_ball(b: Any, like: Bounded) -> Any:
+def _reciprocal_ball(b: Any, like: Set) -> Any:
     """1 / b as an interval: for a number or plain tensor it still rounds."""
-    ends = 1.0 / (b._bounds.flip(0) if isinstance(b, Bounded) else as_tensor(b, like._bounds).unsqueeze(0))
+    ends = 1.0 / (b.bounds.flip(0) if isinstance(b, Set) else as_tensor(b, like.bounds).unsqueeze(0))
     ends = ends.expand(2, *ends.shape[1:])
-    return Bounded(rounding.outward_sum(ends, ends.abs(), 2))
+    return Set(rounding.outward_sum(ends, ends.abs(), 2))
 
 
 @rule(
@@ -194,11 +197,11 @@ def _reciprocal_ball(b: Any, like: Bounded) -> Any:
         t(3),
     ),
 )
-def addcmul(x: Any, a: Any, b: Any, *, value: float = 1) -> Bounded:
+def addcmul(x: Any, a: Any, b: Any, *, value: float = 1) -> Set:
     """``x + value a b``."""
     return combination("addcmul", [(x, 1.0), (mul(a, b), float(value))], terms=5)
 
 
 @rule(aten.addcdiv.default, example=lambda t: (t(2, 3), t(2, 3), t(3, low=0.5, high=3)))
-def addcdiv(x: Any, a: Any, b: Any, *, value: float = 1) -> Bounded:
+def addcdiv(x: Any, a: Any, b: Any, *, value: float = 1) -> Set:
     return combination("addcdiv", [(x, 1.0), (div(a, b), float(value))], terms=5)

@@ -9,13 +9,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..bounded import (
-    Bounded,
-    aten,
-    plain,
-    rule,
-)
+from ..bounded import aten, rule
 from ..errors import UnsupportedOperator
+from ..sets import Set, plain
 from .constants import ones_like
 from .elementwise import square, without_zero
 from .structural import selected
@@ -204,7 +200,7 @@ function_rule(aten.silu.default, SILU, low=-9.0, high=9.0)
 
 
 @rule(aten.gelu.default, example=lambda t: (t(3, 4, low=-9.5, high=9.0),))
-def gelu(x: Bounded, *, approximate: str = "none") -> Bounded:
+def gelu(x: Set, *, approximate: str = "none") -> Set:
     if approximate != "none":
         raise UnsupportedOperator(f"gelu(approximate={approximate!r}) has no rule: use approximate='none'")
     return apply(GELU, x)
@@ -225,7 +221,7 @@ def leaky(slope: float) -> Function:
 
 
 @rule(aten.leaky_relu.default, example=lambda t: (t(3, 4), 0.1))
-def leaky_relu(x: Bounded, slope: float = 0.01) -> Bounded:
+def leaky_relu(x: Set, slope: float = 0.01) -> Set:
     return apply(leaky(float(slope)), x)
 
 
@@ -244,7 +240,7 @@ def clamped(low: float, high: float) -> Function:
     )
 
 
-def clamp_between(x: Bounded, low: Any, high: Any) -> Bounded:
+def clamp_between(x: Set, low: Any, high: Any) -> Set:
     if not plain(low) or not plain(high):
         raise UnsupportedOperator("clamp with bounded limits: use torch.minimum and torch.maximum")
     low = -math.inf if low is None else float(low)
@@ -255,22 +251,22 @@ def clamp_between(x: Bounded, low: Any, high: Any) -> Bounded:
 
 
 @rule(aten.clamp.default, example=lambda t: (t(3, 4), -0.7, 0.4))
-def clamp(x: Bounded, low: Any = None, high: Any = None) -> Bounded:
+def clamp(x: Set, low: Any = None, high: Any = None) -> Set:
     return clamp_between(x, low, high)
 
 
 @rule(aten.hardtanh.default, example=lambda t: (t(3, 4), -0.7, 0.4))
-def hardtanh(x: Bounded, low: float = -1, high: float = 1) -> Bounded:
+def hardtanh(x: Set, low: float = -1, high: float = 1) -> Set:
     return clamp_between(x, low, high)
 
 
 @rule(aten.clamp_min.default, example=lambda t: (t(3, 4), -0.2))
-def clamp_min(x: Bounded, low: float) -> Bounded:
+def clamp_min(x: Set, low: float) -> Set:
     return clamp_between(x, low, None)
 
 
 @rule(aten.clamp_max.default, example=lambda t: (t(3, 4), 0.2))
-def clamp_max(x: Bounded, high: float) -> Bounded:
+def clamp_max(x: Set, high: float) -> Set:
     return clamp_between(x, None, high)
 
 
@@ -290,7 +286,7 @@ def softplus_function(beta: float, threshold: float) -> Function:
 
 
 @rule(aten.softplus.default, example=lambda t: (t(3, 4, low=-4, high=22), 1.5, 20))
-def softplus(x: Bounded, beta: float = 1, threshold: float = 20) -> Bounded:
+def softplus(x: Set, beta: float = 1, threshold: float = 20) -> Set:
     _positive("softplus", beta)
     return apply(softplus_function(float(beta), float(threshold)), x)
 
@@ -323,13 +319,13 @@ def elu_function(alpha: float, scale: float, input_scale: float) -> Function:
 
 
 @rule(aten.elu.default, example=lambda t: (t(3, 4), 1.3, 1.1, 0.8))
-def elu(x: Bounded, alpha: float = 1, scale: float = 1, input_scale: float = 1) -> Bounded:
+def elu(x: Set, alpha: float = 1, scale: float = 1, input_scale: float = 1) -> Set:
     _positive("elu", alpha, scale, input_scale)
     return apply(elu_function(float(alpha), float(scale), float(input_scale)), x)
 
 
 @rule(aten.celu.default, example=lambda t: (t(3, 4), 1.3))
-def celu(x: Bounded, alpha: float = 1.0) -> Bounded:
+def celu(x: Set, alpha: float = 1.0) -> Set:
     return elu(x, alpha, 1.0, 1.0 / alpha)
 
 
@@ -356,13 +352,13 @@ def _positive(name: str, *options: float) -> None:
 
 
 @rule(aten.reciprocal.default, example=lambda t: (t(3, 4, low=0.3, high=3),))
-def reciprocal(x: Bounded) -> Bounded:
+def reciprocal(x: Set) -> Set:
     without_zero(x, "reciprocal")
     return apply(RECIPROCAL, x)
 
 
 @rule(aten.pow.Tensor_Scalar, example=lambda t: (t(3, 4), 3))
-def power(x: Bounded, exponent: float) -> Bounded:
+def power(x: Set, exponent: float) -> Set:
     if exponent == 0:
         return ones_like(x)
     if exponent == 1:

@@ -18,22 +18,10 @@ import torch
 from torch import Tensor
 
 from .. import rounding
-from ..bounded import (
-    Bounded,
-    Form,
-    aten,
-    concretised,
-    nonnegative,
-    own_axis,
-    plain,
-    point,
-    rule,
-    same_kind,
-    samples_of,
-    symbols_of,
-    value,
-)
+from ..bounded import aten, rule
 from ..clean import Clean
+from ..forms import Form
+from ..sets import Set, concretised, nonnegative, own_axis, plain, point, same_kind, samples_of, symbols_of, value
 from .constants import constant
 from .elementwise import hull, mul
 from .linear import broadcast, combination
@@ -45,50 +33,52 @@ def _ends(x: Any, other: Any) -> tuple[Any, Any]:
     """(lower, upper) of an operand; a number that the dtype does not hold stands for its neighbours too."""
     if isinstance(x, int | float):
         x = constant(float(x), other.dtype, other.device)
-    return (x._bounds[0], x._bounds[1]) if isinstance(x, Bounded) else (x, x)
+    return (x.bounds[0], x.bounds[1]) if isinstance(x, Set) else (x, x)
 
 
-def _condition(certain: Tensor, impossible: Tensor, *operands: Any) -> Bounded:
-    return Bounded(torch.stack((certain, ~impossible)), None, symbols_of(*operands))
+def _condition(certain: Tensor, impossible: Tensor, *operands: Any) -> Set:
+    return Set(torch.stack((certain, ~impossible)), None, symbols_of(*operands))
 
 
 @rule(aten.gt.Scalar, aten.gt.Tensor, example=lambda t: (t(3, 4), t(4)), in_place=False)
-def gt(x: Any, y: Any) -> Bounded:
+def gt(x: Any, y: Any) -> Set:
     (xl, xu), (yl, yu) = _ends(x, y), _ends(y, x)
     return _condition(xl > yu, xu <= yl, x, y)
 
 
 @rule(aten.lt.Scalar, aten.lt.Tensor, example=lambda t: (t(3, 4), t(4)), in_place=False)
-def lt(x: Any, y: Any) -> Bounded:
+def lt(x: Any, y: Any) -> Set:
     (xl, xu), (yl, yu) = _ends(x, y), _ends(y, x)
     return _condition(xu < yl, xl >= yu, x, y)
 
 
 @rule(aten.ge.Scalar, aten.ge.Tensor, example=lambda t: (t(3, 4), t(4)), in_place=False)
-def ge(x: Any, y: Any) -> Bounded:
+def ge(x: Any, y: Any) -> Set:
     (xl, xu), (yl, yu) = _ends(x, y), _ends(y, x)
     return _condition(xl >= yu, xu < yl, x, y)
 
 
 @rule(aten.le.Scalar, aten.le.Tensor, example=lambda t: (t(3, 4), t(4)), in_place=False)
-def le(x: Any, y: Any) -> Bounded:
+def le(x: Any, y: Any) -> Set:
     (xl, xu), (yl, yu) = _ends(x, y), _ends(y, x)
     return _condition(xu <= yl, xl > yu, x, y)
 
 
 @rule(aten.eq.Scalar, aten.eq.Tensor, example=lambda t: (t(3, 4), t(4)), in_place=False)
-def eq(x: Any, y: Any) -> Bounded:
+def eq(x: Any, y: Any) -> Set:
+    if x is y:  # whatever it is, it is no NaN
+        return Set(torch.ones_like(x.bounds, dtype=torch.bool), None, x.symbols)
     (xl, xu), (yl, yu) = _ends(x, y), _ends(y, x)
     return _condition((xl == xu) & (yl == yu) & (xl == yl), (xu < yl) | (yu < xl), x, y)
 
 
 @rule(aten.ne.Scalar, aten.ne.Tensor, example=lambda t: (t(3, 4), t(4)), in_place=False)
-def ne(x: Any, y: Any) -> Bounded:
+def ne(x: Any, y: Any) -> Set:
     return logical_not(eq(x, y))
 
 
 @rule(aten.isnan.default, aten.isinf.default, example=None)
-def isnan(x: Bounded) -> Tensor:
+def isnan(x: Set) -> Tensor:
     """Never: a set with an infinite or NaN bound raises when it is made."""
     return torch.zeros(x.shape, dtype=torch.bool, device=x.device)
 
@@ -98,44 +88,44 @@ def isnan(x: Bounded) -> Tensor:
 
 def _truth(x: Any, dims: int) -> Tensor:
     """(certainly, possibly) true; a number is true where it is not zero."""
-    if isinstance(x, Bounded):
-        return broadcast(x._bounds if x.dtype is torch.bool else ne(x, 0.0)._bounds, dims)
+    if isinstance(x, Set):
+        return broadcast(x.bounds if x.dtype is torch.bool else ne(x, 0.0).bounds, dims)
     return broadcast(x.to(torch.bool).expand(2, *x.shape), dims)
 
 
 @rule(aten.logical_and.default, aten.bitwise_and.Tensor, example=None)
-def logical_and(x: Any, y: Any) -> Bounded:
+def logical_and(x: Any, y: Any) -> Set:
     dims = max(x.dim(), y.dim())
-    return Bounded(_truth(x, dims) & _truth(y, dims), None, symbols_of(x, y))
+    return Set(_truth(x, dims) & _truth(y, dims), None, symbols_of(x, y))
 
 
 @rule(aten.logical_or.default, aten.bitwise_or.Tensor, example=None)
-def logical_or(x: Any, y: Any) -> Bounded:
+def logical_or(x: Any, y: Any) -> Set:
     dims = max(x.dim(), y.dim())
-    return Bounded(_truth(x, dims) | _truth(y, dims), None, symbols_of(x, y))
+    return Set(_truth(x, dims) | _truth(y, dims), None, symbols_of(x, y))
 
 
 @rule(aten.logical_not.default, aten.bitwise_not.default, example=None)
-def logical_not(x: Bounded) -> Bounded:
-    return Bounded(~_truth(x, x.dim()).flip(0), None, x._symbols)
+def logical_not(x: Set) -> Set:
+    return Set(~_truth(x, x.dim()).flip(0), None, x.symbols)
 
 
 @rule(aten.all.default, aten.all.dim, example=None)
-def all_(x: Bounded, dim: int | None = None, keepdim: bool = False) -> Bounded:
+def all_(x: Set, dim: int | None = None, keepdim: bool = False) -> Set:
     truth = _truth(x, x.dim())
     reduced = truth.flatten(1).all(1) if dim is None else truth.all(dim % x.dim() + 1, keepdim)
-    return Bounded(reduced, None, x._symbols)
+    return Set(reduced, None, x.symbols)
 
 
 @rule(aten.any.default, aten.any.dim, example=None)
-def any_(x: Bounded, dim: int | None = None, keepdim: bool = False) -> Bounded:
+def any_(x: Set, dim: int | None = None, keepdim: bool = False) -> Set:
     truth = _truth(x, x.dim())
     reduced = truth.flatten(1).any(1) if dim is None else truth.any(dim % x.dim() + 1, keepdim)
-    return Bounded(reduced, None, x._symbols)
+    return Set(reduced, None, x.symbols)
 
 
 @rule(aten.isfinite.default, example=None)
-def isfinite(x: Bounded) -> Tensor:
+def isfinite(x: Set) -> Tensor:
     """Always: a set with an infinite or NaN bound raises when it is made."""
     return torch.ones(x.shape, dtype=torch.bool, device=x.device)
 
@@ -149,14 +139,14 @@ def isfinite(x: Bounded) -> Tensor:
     aten.where.ScalarSelf,
     example=lambda t: (torch.tensor([[True], [False]]), t(2, 3), t(3)),
 )
-def where(condition: Any, a: Any, b: Any) -> Bounded:
+def where(condition: Any, a: Any, b: Any) -> Set:
     same_kind(a, b)
     (a, b), axis = own_axis(*_as_sets(condition, a, b))
     if axis is not None and condition.dim() > max(a.dim(), b.dim()):
         a, b, axis = a.dense(), b.dense(), None
     dims = max(condition.dim(), a.dim(), b.dim())
     certain, possible = _truth(condition, dims)
-    (al, au), (bl, bu) = broadcast(a._bounds, dims), broadcast(b._bounds, dims)
+    (al, au), (bl, bu) = broadcast(a.bounds, dims), broadcast(b.bounds, dims)
     undecided = possible & ~certain
     low = torch.where(certain, al, torch.where(undecided, torch.minimum(al, bl), bl))
     high = torch.where(certain, au, torch.where(undecided, torch.maximum(au, bu), bu))
@@ -167,15 +157,15 @@ def where(condition: Any, a: Any, b: Any) -> Bounded:
     return concretised("where", bounds, form, symbols_of(condition, a, b), nonnegative(a, b))
 
 
-def _as_sets(condition: Any, a: Any, b: Any) -> tuple[Bounded, Bounded]:
-    kinds = [x for x in (a, b) if isinstance(x, Tensor) and x.is_floating_point()]
-    kinds.sort(key=lambda x: x.dim() == 0 and not isinstance(x, Bounded))  # a 0-dimensional tensor adapts
+def _as_sets(condition: Any, a: Any, b: Any) -> tuple[Set, Set]:
+    kinds = [x for x in (a, b) if isinstance(x, Tensor | Set) and x.is_floating_point()]
+    kinds.sort(key=lambda x: x.dim() == 0 and not isinstance(x, Set))  # a 0-dimensional tensor adapts
     dtype = kinds[0].dtype if kinds else torch.get_default_dtype()
 
     return constant(a, dtype, condition.device), constant(b, dtype, condition.device)
 
 
-def _where_form(certain: Tensor, undecided: Tensor, a: Bounded, b: Bounded, bounds: Tensor, axis: int | None) -> Form:
+def _where_form(certain: Tensor, undecided: Tensor, a: Set, b: Set, bounds: Tensor, axis: int | None) -> Form:
     """Where undecided: the middle of the two forms, and half their distance as radius.
 
     ``x in {a, b}`` is ``(a + b)/2 +- (a - b)/2``, and |a - b|/2 is at most half the largest distance of the bounds.
@@ -185,7 +175,7 @@ def _where_form(certain: Tensor, undecided: Tensor, a: Bounded, b: Bounded, boun
     rows_a = broadcast(rows.place(a.form.generators, a.form.rows), dims)
     rows_b = broadcast(rows.place(b.form.generators, b.form.rows), dims)
     distance = combination("where", [(a, 1.0), (b, -1.0)])
-    half = 0.5 * rounding.up(distance._bounds.abs().amax(0))
+    half = 0.5 * rounding.up(distance.bounds.abs().amax(0))
     charge = rounding.gamma(3, bounds.dtype)
     extra = half + 0.5 * (a.form.radius + b.form.radius) + charge * (a.form.modulus + b.form.modulus)
 
@@ -206,9 +196,9 @@ def _where_form(certain: Tensor, undecided: Tensor, a: Bounded, b: Bounded, boun
     aten.masked_fill.Tensor,
     example=lambda t: (t(2, 3), torch.tensor([[True], [False]]), 0.5),
 )
-def masked_fill(x: Any, mask: Any, fill: Any) -> Bounded:
+def masked_fill(x: Any, mask: Any, fill: Any) -> Set:
     fill = value(fill) if plain(fill) else fill
-    if not isinstance(x, Bounded):
+    if not isinstance(x, Set):
         x = point(x)
     return where(mask, constant(fill, x.dtype, x.device), x)
 
@@ -216,20 +206,20 @@ def masked_fill(x: Any, mask: Any, fill: Any) -> Bounded:
 # --- gates in backward passes ---------------------------------------------------------------------------------------
 
 
-def gated(grad: Any, condition: Bounded, x: Any = None, clean_condition: Bounded | None = None) -> Bounded:
+def gated(grad: Any, condition: Set, x: Any = None, clean_condition: Set | None = None) -> Set:
     """``grad`` where the gate is open, 0 where it is shut, all between where undecided. Exact: nothing rounds.
 
     With c + d the gradient and g the gate, ``g (c + d) = f (c + d) + (g - f) (c + d)`` for a factor f (0, 1, or 1/2
     where the gate is undecided), and |g - f| is the doubt. ``clean_condition`` is the gate where the own sample of x
     was left alone; the factor is best for it or for touched samples, whichever adds up to less over the samples.
     """
-    grad = grad if isinstance(grad, Bounded) else point(grad)
+    grad = grad if isinstance(grad, Set) else point(grad)
     clean_condition = condition if clean_condition is None else clean_condition
-    shut_open = condition._bounds.to(grad.dtype)
-    bounds = _gate_bounds(grad._bounds, shut_open)
+    shut_open = condition.bounds.to(grad.dtype)
+    bounds = _gate_bounds(grad.bounds, shut_open)
     found = samples_of(grad, x, condition)
     untouched = grad.untouched if found else grad
-    inner_gate = clean_condition._bounds.to(grad.dtype) if found else shut_open
+    inner_gate = clean_condition.bounds.to(grad.dtype) if found else shut_open
     form, radius = None, None
     if grad.affine:
 
@@ -254,7 +244,7 @@ def gated(grad: Any, condition: Bounded, x: Any = None, clean_condition: Bounded
     clean = None
     if found:
         samples, axis = found
-        clean = Clean(_gate_bounds(untouched._bounds, inner_gate), radius, axis, samples)
+        clean = Clean(_gate_bounds(untouched.bounds, inner_gate), radius, axis, samples)
     # decided gates keep or clear the bounds, and an undecided one takes the hull with 0: no form does better
     return concretised("gate", bounds, form, symbols_of(grad, condition), clean=clean, sharp=False)
 
@@ -265,22 +255,22 @@ def _gate_bounds(bounds: Tensor, shut_open: Tensor) -> Tensor:
 
 
 @rule(aten.threshold_backward.default, example=lambda t: (t(3, 4), t(3, 4), 0))
-def threshold_backward(grad: Any, x: Any, threshold: float) -> Bounded:
+def threshold_backward(grad: Any, x: Any, threshold: float) -> Set:
     return _gated_by(grad, x, lambda z: gt(z, threshold))
 
 
 @rule(aten.leaky_relu_backward.default, example=lambda t: (t(3, 4), t(3, 4), 0.1, False))
-def leaky_relu_backward(grad: Any, x: Any, slope: float, is_result: bool) -> Bounded:
+def leaky_relu_backward(grad: Any, x: Any, slope: float, is_result: bool) -> Set:
     """The gate of the result is that of the argument as long as the slope is positive."""
     open_, shut = torch.tensor([1.0, slope], dtype=grad.dtype, device=grad.device)
-    ends = torch.where(gt(x, 0.0)._bounds, open_, shut)
-    return mul(grad, Bounded(rounding.outward_sum(hull(ends), hull(ends).abs(), 1), None, symbols_of(x)))
+    ends = torch.where(gt(x, 0.0).bounds, open_, shut)
+    return mul(grad, Set(rounding.outward_sum(hull(ends), hull(ends).abs(), 1), None, symbols_of(x)))
 
 
 @rule(aten.hardtanh_backward.default, example=lambda t: (t(3, 4), t(3, 4), -0.7, 0.4))
-def hardtanh_backward(grad: Any, x: Any, low: float, high: float) -> Bounded:
+def hardtanh_backward(grad: Any, x: Any, low: float, high: float) -> Set:
     return _gated_by(grad, x, lambda z: logical_and(gt(z, low), lt(z, high)))
 
 
-def _gated_by(grad: Any, x: Any, condition: Callable[[Any], Bounded]) -> Bounded:
-    return gated(grad, condition(x), x, condition(x.untouched) if isinstance(x, Bounded) else condition(x))
+def _gated_by(grad: Any, x: Any, condition: Callable[[Any], Set]) -> Set:
+    return gated(grad, condition(x), x, condition(x.untouched) if isinstance(x, Set) else condition(x))

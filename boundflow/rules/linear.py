@@ -10,33 +10,32 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from .. import rounding
-from ..bounded import (
-    Bounded,
-    Form,
+from ..bounded import aten, rule
+from ..clean import Clean, Excess, OwnRows, Samples, without_own
+from ..context import keeps_by_sample
+from ..errors import MixedTensors, UnsupportedOperator
+from ..factors import Factors
+from ..forms import Form
+from ..rows import NO_ROWS
+from ..sets import (
+    Set,
     as_set,
-    aten,
     concretised,
     nonnegative,
     own_axis,
     plain,
-    rule,
     same_kind,
     sample_axis,
     samples_of,
     symbols_of,
     value,
 )
-from ..clean import Clean, Excess, OwnRows, Samples, without_own
-from ..context import keeps_by_sample
-from ..errors import MixedTensors, UnsupportedOperator
-from ..factors import Factors
-from ..rows import NO_ROWS
 from .structural import axis, selected
 
 # --- nonnegative: sums with coefficients >= 0 are monotone ----------------------------------------------------------
@@ -49,7 +48,7 @@ def summed(
     terms: float,
     axis: int | None = None,
     over_samples: Callable[[Tensor, int], Tensor] | None = None,
-) -> Bounded:
+) -> Set:
     """``f`` is linear with coefficients >= 0 and adds ``terms`` elements up: ``[f(l), f(u)]``, outward.
 
     ``axis`` says where f leaves the sample axis; ``over_samples`` is f without its sum over the sample axis, which it
@@ -59,15 +58,15 @@ def summed(
     if axis is None and over_samples is None:
         x = x.dense()
     excess = None
-    if x._clean is not None and over_samples is not None:
+    if x.clean is not None and over_samples is not None:
         excess = _worst_sum(x, over_samples, terms)
         bounds = excess.bounds()
     else:
-        bounds = rounding.outward_sum(f(x._bounds, 1), f(x._bounds.abs(), 1), terms)
+        bounds = rounding.outward_sum(f(x.bounds, 1), f(x.bounds.abs(), 1), terms)
     form, clean = None, None
-    if x._clean is not None and axis is not None:
-        inner = rounding.outward_sum(f(x._clean.bounds, 1), f(x._clean.bounds.abs(), 1), terms)
-        clean = Clean(inner, None, axis, x._clean.samples)
+    if x.clean is not None and axis is not None:
+        inner = rounding.outward_sum(f(x.clean.bounds, 1), f(x.clean.bounds.abs(), 1), terms)
+        clean = Clean(inner, None, axis, x.clean.samples)
     if x.affine:
 
         def radius(own: Tensor, g: Callable[[Tensor, int], Tensor]) -> Tensor:
@@ -76,18 +75,18 @@ def summed(
 
         generators, rows, error, own = x.form.generators, x.form.rows, radius(x.form.radius, f), None
         if over_samples is not None and rows.batch is not None:
-            samples = x._clean.samples if x._clean is not None else None
+            samples = x.clean.samples if x.clean is not None else None
             terms_of_rows = over_samples(generators[rows.split()[2].to(x.device)], 1)
             own = OwnRows.of(rows.batch, terms_of_rows, x.symbols.table, samples)
-        by_sample = x._clean is not None and x._clean.radius is not None
+        by_sample = x.clean is not None and x.clean.radius is not None
         if by_sample and excess is not None and over_samples is not None:
-            more = over_samples(rounding.up(x.form.radius - x._clean.radius).clamp_min(0.0), 0)
+            more = over_samples(rounding.up(x.form.radius - x.clean.radius).clamp_min(0.0), 0)
             more = more * (1 + rounding.gamma(terms, x.dtype))
-            excess.radius = radius(x._clean.radius, f)
-            touched, inner = over_samples(x._bounds, 1), over_samples(x._clean.bounds, 1)
+            excess.radius = radius(x.clean.radius, f)
+            touched, inner = over_samples(x.bounds, 1), over_samples(x.clean.bounds, 1)
             excess.more = without_own(touched, inner, more, own, over_samples(_moduli(x), 0), terms)
         elif by_sample and clean is not None:
-            clean = Clean(clean.bounds, radius(x._clean.radius, f), clean.axis, clean.samples)
+            clean = Clean(clean.bounds, radius(x.clean.radius, f), clean.axis, clean.samples)
         if own is not None:
             rest, where, _ = rows.split()
             apart = rows.batch.written_out(own.rows)
@@ -98,36 +97,36 @@ def summed(
             generators = f(generators, 1)
         form = Form(f(x.form.center, 0), generators, error, rows, axis if rows.batch is not None else None)
         form = excess.around(form) if excess is not None and excess.radius is not None else form
-    total = concretised(name, bounds, form, x._symbols, x._nonnegative, clean)
-    total._excess = excess if keeps_by_sample() else None
+    total = concretised(name, bounds, form, x.symbols, x.nonnegative, clean)
+    total.excess = excess if keeps_by_sample() else None
     return total
 
 
-def _moduli(x: Bounded) -> Tensor:
+def _moduli(x: Set) -> Tensor:
     """The largest modulus of every element, touched or clean."""
-    assert x._clean is not None
-    return torch.maximum(x._bounds.abs(), x._clean.bounds.abs()).amax(0)
+    assert x.clean is not None
+    return torch.maximum(x.bounds.abs(), x.clean.bounds.abs()).amax(0)
 
 
-def _worst_sum(x: Bounded, over_samples: Callable[[Tensor, int], Tensor], terms: float) -> Excess:
+def _worst_sum(x: Set, over_samples: Callable[[Tensor, int], Tensor], terms: float) -> Excess:
     """A sum over samples of which at most k are touched: the clean sum, and what touching each of them adds."""
-    assert x._clean is not None
-    touched, clean = over_samples(x._bounds, 1), over_samples(x._clean.bounds, 1)
+    assert x.clean is not None
+    touched, clean = over_samples(x.bounds, 1), over_samples(x.clean.bounds, 1)
     # the moduli at their largest: the roundings of every member, and ours of the clean sum
     moduli = over_samples(_moduli(x), 0).sum(0)
     interval = rounding.outward_sum(clean.sum(1), moduli, 2 * terms + 2)
     beyond = torch.stack((clean[0] - touched[0], touched[1] - clean[1])).clamp_min(0.0)
-    return Excess(x._clean.samples, interval, beyond * (1 + rounding.gamma(terms, x.dtype)))
+    return Excess(x.clean.samples, interval, beyond * (1 + rounding.gamma(terms, x.dtype)))
 
 
-def _axes(dims: Any, x: Tensor) -> list[int]:
+def _axes(dims: Any, x: Set) -> list[int]:
     if dims is None or (not isinstance(dims, int) and len(dims) == 0):
         return list(range(x.dim()))
     return [dim % max(x.dim(), 1) for dim in ((dims,) if isinstance(dims, int) else dims)]
 
 
 @rule(aten.sum.default, aten.sum.dim_IntList, example=lambda t: (t(3, 4), [0]))
-def sum_(x: Bounded, dims: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Bounded:
+def sum_(x: Set, dims: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Set:
     if x.dtype is torch.bool:
         raise UnsupportedOperator("counting conditions that are not decided has no rule: convert them with .to(dtype)")
     if dtype not in (None, x.dtype):
@@ -141,7 +140,7 @@ def sum_(x: Bounded, dims: Any = None, keepdim: bool = False, *, dtype: Any = No
 
 
 @rule(aten.mean.default, aten.mean.dim, example=lambda t: (t(3, 4), [1]))
-def mean(x: Bounded, dims: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Bounded:
+def mean(x: Set, dims: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Set:
     axes = _axes(dims, x)
     if dtype not in (None, x.dtype):
         raise MixedTensors(f"mean to {dtype}: convert with .to() first")
@@ -152,7 +151,7 @@ def mean(x: Bounded, dims: Any = None, keepdim: bool = False, *, dtype: Any = No
     return summed("mean", x, f, terms + 2, **options)
 
 
-def _reduction(x: Bounded, axes: list[int], keepdim: bool, reduce: Callable, divisor: int) -> tuple[Callable, dict]:
+def _reduction(x: Set, axes: list[int], keepdim: bool, reduce: Callable, divisor: int) -> tuple[Callable, dict]:
     """The sum or mean over some axes, and what it does to own rows."""
 
     def f(tensor: Tensor, lead: int) -> Tensor:
@@ -178,7 +177,7 @@ def _reduction(x: Bounded, axes: list[int], keepdim: bool, reduce: Callable, div
 
 
 @rule(aten.cumsum.default, example=lambda t: (t(3, 4), 1))
-def cumsum(x: Bounded, dim: int, *, dtype: Any = None) -> Bounded:
+def cumsum(x: Set, dim: int, *, dtype: Any = None) -> Set:
     return summed("cumsum", x, lambda v, lead: v.cumsum(axis(dim, v, lead)), x.shape[dim])
 
 
@@ -207,7 +206,7 @@ def combination(
     charged: Sequence[tuple[Any, float]] | None = None,
     factors: Factors | None = None,
     sharp: bool = True,
-) -> Bounded:
+) -> Set:
     """``sum_i a_i x_i``. Roundings are charged on ``charged`` where plain PyTorch sums other terms than we do.
 
     ``sharp=False`` saves the support function where the summands hardly share symbols, or only the form is of interest.
@@ -215,10 +214,10 @@ def combination(
     operands, axis = own_axis(*(x for x, _ in summands))
     same_kind(*operands)
     if axis is None and charged is not None:
-        charged = [(x.dense() if isinstance(x, Bounded) else x, a) for x, a in charged]
+        charged = [(x.dense() if isinstance(x, Set) else x, a) for x, a in charged]
     summands = [(x, a) for x, (_, a) in zip(operands, summands, strict=True)]
-    sets = [x for x in operands if isinstance(x, Bounded)]
-    like, dims = sets[0]._bounds, max(x.dim() for x in operands if isinstance(x, Tensor))
+    sets = [x for x in operands if isinstance(x, Set)]
+    like, dims = sets[0].bounds, max(x.dim() for x in operands if isinstance(x, Tensor | Set))
     for x, a in summands:
         rounding.require_normal(a, like.dtype)
         if isinstance(x, int | float):
@@ -250,8 +249,8 @@ def _combined_clean(
     found: tuple[Samples, int],
 ) -> Clean:
     """The same combination of what the operands are where their own sample was left alone."""
-    within = [(x.untouched if isinstance(x, Bounded) else x, a) for x, a in summands]
-    like = next(x for x, _ in within if isinstance(x, Bounded))._bounds
+    within = [(x.untouched if isinstance(x, Set) else x, a) for x, a in summands]
+    like = next(x for x, _ in within if isinstance(x, Set)).bounds
     ends = [(_ends(x, a, like, len(shape)), a) for x, a in within]
     loaded = [(_ends(x, 1.0, like, len(shape)).abs().amax(0, True), a) for x, a in charged]
     moduli = _accumulated([(end.abs(), abs(a)) for end, a in loaded])
@@ -263,7 +262,7 @@ def _combined_clean(
 
 def _rounds_once(summands: Sequence[tuple[Any, float]], dtype: torch.dtype) -> bool:
     """Two tensors added or subtracted: nothing is scaled, and no number is converted to another dtype."""
-    same = all(isinstance(x, Tensor) and x.dtype is dtype for x, _ in summands)
+    same = all(isinstance(x, Tensor | Set) and x.dtype is dtype for x, _ in summands)
     return same and len(summands) == 2 and all(abs(a) == 1 for _, a in summands)
 
 
@@ -271,7 +270,7 @@ def _ends(x: Any, coefficient: float, like: Tensor, dims: int) -> Tensor:
     """Bounds of ``x`` in the order in which ``coefficient * x`` is (lower, upper)."""
     if plain(x):
         return as_tensor(x, like).unsqueeze(0)
-    bounds = broadcast(x._bounds, dims)
+    bounds = broadcast(x.bounds, dims)
     return bounds if coefficient >= 0 else bounds.flip(0)
 
 
@@ -287,14 +286,14 @@ def _combined_form(
     summands: Sequence[tuple[Any, float]],
     charged: Sequence[tuple[Any, float]],
     terms: float,
-    sets: Sequence[Bounded],
+    sets: Sequence[Set],
     shape: torch.Size,
     axis: int | None,
 ) -> Form:
     rows = NO_ROWS
     for x in sets:
         rows = rows.union(x.form.rows)
-    like, dims = sets[0]._bounds, len(shape)
+    like, dims = sets[0].bounds, len(shape)
     center = torch.zeros(shape, dtype=like.dtype, device=like.device)
     generators = center.new_zeros(len(rows), *shape)
     for x, a in summands:
@@ -331,54 +330,51 @@ def _combined_radius(
     aten.add.Scalar,
     example=lambda t: (t(2, 3), t(3)),
 )
-def add(x: Any, y: Any, *, alpha: float = 1) -> Bounded:
+def add(x: Any, y: Any, *, alpha: float = 1) -> Set:
     """``x + alpha y``. A sum remembers its terms once, so that ``p - lr (g + decay p)`` contracts p."""
     terms = [(x, 1.0), (y, float(alpha))]
     charged = None
-    remembered = getattr(y, "_sum", None)
-    if remembered is not None and remembered.still_holds(x):
+    remembered = y.remembered if isinstance(y, Set) else None
+    if remembered is not None and remembered.parameter is x:  # and not what an update has made of it
         decay = remembered.coefficient
         terms = [(x, 1 + alpha * decay), (remembered.rest, float(alpha))]
         charged = [(x, 1 + abs(alpha * decay)), (remembered.rest, float(alpha))]
     result = combination("add", terms, charged=charged)
-    if isinstance(y, Bounded) and y.is_leaf and y.requires_grad and isinstance(x, Bounded):
-        result._sum = Remembered(x, y, float(alpha))
+    if isinstance(y, Set) and y.parameter and isinstance(x, Set):
+        result.remembered = Remembered(x, y, float(alpha))
     return result
 
 
-class Remembered:
+class Remembered(NamedTuple):
     """``rest + coefficient parameter``: what weight decay adds, kept until the update uses it."""
 
-    def __init__(self, rest: Bounded, parameter: Bounded, coefficient: float):
-        self.rest, self.parameter, self.coefficient = rest, parameter, coefficient
-        self.versions = rest._version, parameter._version
-
-    def still_holds(self, parameter: Any) -> bool:
-        return parameter is self.parameter and self.versions == (self.rest._version, parameter._version)
+    rest: Set
+    parameter: Set
+    coefficient: float
 
 
 @rule(aten.sub.Tensor, aten.sub.Scalar, example=lambda t: (t(2, 3), t(3)))
-def sub(x: Any, y: Any, *, alpha: float = 1) -> Bounded:
+def sub(x: Any, y: Any, *, alpha: float = 1) -> Set:
     return combination("sub", [(x, 1.0), (y, -float(alpha))])
 
 
 @rule(aten.rsub.Tensor, aten.rsub.Scalar, example=lambda t: (t(2, 3), 1.5))
-def rsub(x: Any, y: Any, alpha: float = 1) -> Bounded:
+def rsub(x: Any, y: Any, alpha: float = 1) -> Set:
     return combination("rsub", [(y, 1.0), (x, -float(alpha))])
 
 
 @rule(aten.neg.default, example=lambda t: (t(2, 3),))
-def neg(x: Bounded) -> Bounded:
-    form, clean = x._form, x._clean
+def neg(x: Set) -> Set:
+    form, clean = x._form, x.clean
     if form is not None:
         form = Form(-form.center, -form.generators, form.radius, form.rows, form.axis)
     if clean is not None:
         clean = Clean(-clean.bounds.flip(0), clean.radius, clean.axis, clean.samples)
-    return Bounded(-x._bounds.flip(0), form, x._symbols, x._exact, clean=clean)
+    return Set(-x.bounds.flip(0), form, x.symbols, x.exact, clean=clean)
 
 
 @rule(aten.lerp.Scalar, example=lambda t: (t(2, 3), t(2, 3), 0.1))
-def lerp(x: Any, end: Any, weight: float) -> Bounded:
+def lerp(x: Any, end: Any, weight: float) -> Set:
     """``x + w (end - x) = (1 - w) x + w end``: one term for x, so that it contracts."""
     charged = [(x, 1 + abs(weight)), (end, float(weight))]
     return combination("lerp", [(x, 1.0 - weight), (end, float(weight))], terms=5, charged=charged)

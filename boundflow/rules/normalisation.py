@@ -14,20 +14,10 @@ import torch
 from torch import Tensor
 
 from .. import rounding
-from ..bounded import (
-    Bounded,
-    Form,
-    aten,
-    concretised,
-    first_order,
-    internal,
-    plain,
-    point,
-    replaces,
-    rule,
-    value,
-)
+from ..bounded import Bounded, aten, first_order, internal, replaces, rule
 from ..errors import UnsupportedOperator
+from ..forms import Form
+from ..sets import Set, as_set, concretised, plain, point, value
 from .elementwise import mul, square
 from .functions import ABS, RSQRT, SQRT
 from .linear import combination, mean, sub, sum_
@@ -36,25 +26,25 @@ from .structural import selected, view
 from .unary import apply
 
 
-def charged(x: Bounded, amount: Tensor) -> Bounded:
+def charged(x: Set, amount: Tensor) -> Set:
     """``x`` with a radius added, for a formula that rounds more than ours."""
     if rounding.mode() != "outward":
         return x
-    bounds = rounding.widened(x._bounds, amount)
+    bounds = rounding.widened(x.bounds, amount)
     form = None
     if x.affine:
         form = x.form
         form = Form(form.center, form.generators, rounding.up(form.radius + amount), form.rows, form.axis)
-    return concretised("rounding", bounds, form, x._symbols)
+    return concretised("rounding", bounds, form, x.symbols)
 
 
 def _modulus(x: Any) -> Tensor:
     if plain(x):
         return value(x).abs()
-    return rounding.up(torch.maximum(x._bounds.abs().amax(0), x.form.modulus if x.affine else x._bounds.abs().amax(0)))
+    return rounding.up(torch.maximum(x.bounds.abs().amax(0), x.form.modulus if x.affine else x.bounds.abs().amax(0)))
 
 
-def _statistics(x: Bounded, count: int, eps: float) -> tuple[Bounded, Bounded, Bounded]:
+def _statistics(x: Set, count: int, eps: float) -> tuple[Set, Set, Set]:
     """Deviations from the mean, the mean, and 1 / sqrt(variance + eps), over the last ``count`` axes."""
     axes = list(range(x.dim() - count, x.dim()))
     terms = math.prod(x.shape[dim] for dim in axes)
@@ -68,18 +58,18 @@ def _statistics(x: Bounded, count: int, eps: float) -> tuple[Bounded, Bounded, B
     return deviations, center, apply(RSQRT, combination("layer_norm", [(variance, 1.0), (float(eps), 1.0)]))
 
 
-def _normalised(x: Bounded, deviations: Bounded, center: Any, scale: Any, terms: int) -> Bounded:
+def _normalised(x: Set, deviations: Set, center: Any, scale: Any, terms: int) -> Set:
     """(x - mean) / sqrt(variance + eps), whose square never sums to more than n but for rounding of the mean."""
     result = mul(deviations, scale)
     loss = (_modulus(x) + _modulus(center)) * _modulus(scale) * rounding.gamma(8 + terms, x.dtype)
     result = charged(result, loss)
     limit = math.sqrt(terms) * (1 + rounding.gamma(8 * terms, x.dtype)) + float(loss.max())
-    return Bounded(result._bounds.clamp(-limit, limit), result._form, result._symbols)
+    return Set(result.bounds.clamp(-limit, limit), result._form, result.symbols)
 
 
 @rule(aten.native_layer_norm.default, example=lambda t: (t(2, 4), [4], t(4), t(4), 0.1))
 def layer_norm(x: Any, shape: Sequence[int], weight: Any, bias: Any, eps: float) -> tuple:
-    if not isinstance(x, Bounded):
+    if not isinstance(x, Set):
         x = point(x)
     deviations, center, scale = _statistics(x, len(shape), eps)
     result = _normalised(x, deviations, center, scale, math.prod(shape))
@@ -97,7 +87,7 @@ def layer_norm_backward(
     """With h the normalised input and g = grad weight: ``scale (g - mean(g) - h mean(g h))``."""
     count = len(shape)
     axes, outer = list(range(x.dim() - count, x.dim())), list(range(x.dim() - count))
-    if not isinstance(x, Bounded):
+    if not isinstance(x, Set):
         x = point(x)
     terms = math.prod(shape)
     normal = _normalised(x, sub(x, center), center, scale, terms)
@@ -132,6 +122,8 @@ def batch_norm(
     eps: float = 1e-5,
 ) -> Any:
     """Evaluation mode is an affine map; in training mode every sample would depend on every other."""
+    if isinstance(running_mean, Bounded) or isinstance(running_var, Bounded):
+        raise UnsupportedOperator("batch normalisation by statistics that are sets has no rule")
     if training or running_mean is None:
         raise UnsupportedOperator(
             "batch normalisation in training mode has no rule: its statistics are part of the training data. Call "
@@ -152,26 +144,23 @@ class RoundedAffine(torch.autograd.Function):
     @staticmethod
     @internal
     def forward(ctx: Any, x: Any, scale: Tensor, shift: Tensor) -> Any:
-        ctx.scale = scale
-        if not isinstance(x, Bounded):
-            x = point(x)
+        ctx.scale, x = scale, as_set(x)
         result = mul(sub(x, shift), scale)
         return charged(result, (_modulus(x) + shift.abs()) * scale.abs() * rounding.gamma(8, x.dtype))
 
     @staticmethod
     @first_order
     def backward(ctx: Any, grad: Any) -> Any:  # type: ignore[override]
-        result = mul(grad, ctx.scale) if isinstance(grad, Bounded) else grad * ctx.scale
-        if isinstance(result, Bounded):
-            result = charged(result, _modulus(grad) * ctx.scale.abs() * rounding.gamma(4, result.dtype))
-        return result, None, None
+        grad = as_set(grad)
+        charge = _modulus(grad) * ctx.scale.abs() * rounding.gamma(4, grad.dtype)
+        return charged(mul(grad, ctx.scale), charge), None, None
 
 
 # --- norms ---
 
 
 @rule(aten.linalg_vector_norm.default, example=lambda t: (t(3, 4), 2, [1]))
-def vector_norm(x: Bounded, order: float = 2, dims: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Bounded:
+def vector_norm(x: Set, order: float = 2, dims: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Set:
     if order == 2:
         return apply(SQRT, sum_(square(x), dims, keepdim))
     if order == 1:
@@ -189,6 +178,6 @@ def vector_norm(x: Bounded, order: float = 2, dims: Any = None, keepdim: bool = 
     raise UnsupportedOperator(f"the vector norm of order {order} has no rule: orders 1, 2 and infinity do")
 
 
-def _nonnegative(x: Bounded) -> Bounded:
+def _nonnegative(x: Set) -> Set:
     """A variance is nonnegative whatever rounding did to its lower bound."""
-    return Bounded(x._bounds.clamp_min(0.0), x._form, x._symbols, nonnegative=True)
+    return Set(x.bounds.clamp_min(0.0), x._form, x.symbols, nonnegative=True)

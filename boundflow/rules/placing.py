@@ -8,21 +8,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..bounded import (
-    Bounded,
-    as_set,
-    aten,
-    point,
-    replaces,
-    rule,
-)
+from ..bounded import Bounded, aten, replaces, rule, unwrapped
 from ..errors import PlainTarget, UnsupportedOperator
+from ..sets import Set, as_set, point
 from .constants import constant, new_zeros
 from .linear import combination, summed
 from .structural import chosen, decided, expand, numbered, selected
 
 
-def scattered(name: str, base: Bounded, positions: Tensor, source: Any) -> Bounded:
+def scattered(name: str, base: Set, positions: Tensor, source: Any) -> Set:
     """``base`` with ``source`` added at ``positions``, which may repeat."""
     size = base.numel()
 
@@ -32,7 +26,7 @@ def scattered(name: str, base: Bounded, positions: Tensor, source: Any) -> Bound
         return flat.view(*tensor.shape[:lead], *base.shape)
 
     most = int(torch.bincount(positions.flatten(), minlength=1).max()) if positions.numel() else 1
-    source = source if isinstance(source, Bounded) else point(source.to(base.dtype))
+    source = source if isinstance(source, Set) else point(source.to(base.dtype))
     added = summed(name, source, place, most)
     return combination(name, [(base, 1.0), (added, 1.0)], terms=most + 1)
 
@@ -41,7 +35,7 @@ def scattered(name: str, base: Bounded, positions: Tensor, source: Any) -> Bound
     aten.embedding_dense_backward.default,
     example=lambda t: (t(4, 3), torch.tensor([4, 0, 4, 1]), 5, -1, False),
 )
-def embedding_dense_backward(grad: Bounded, index: Tensor, count: int, padding: int, by_frequency: bool) -> Bounded:
+def embedding_dense_backward(grad: Set, index: Tensor, count: int, padding: int, by_frequency: bool) -> Set:
     if by_frequency:
         raise UnsupportedOperator("embedding with scale_grad_by_freq=True has no rule")
     kept = (index != padding).unsqueeze(-1).to(grad.dtype) if padding >= 0 else None
@@ -59,10 +53,10 @@ def embedding_dense_backward(grad: Bounded, index: Tensor, count: int, padding: 
     aten.index_put.default,
     example=lambda t: (t(3, 4), [torch.tensor([2, 0, 2])], t(3, 4), True),
 )
-def index_put(x: Any, indices: Any, values: Any, accumulate: bool = False) -> Bounded:
+def index_put(x: Any, indices: Any, values: Any, accumulate: bool = False) -> Set:
     x = as_set(x)
     positions = aten.index.Tensor(numbered(x), decided(indices))
-    if isinstance(values, Bounded):
+    if isinstance(values, Set):
         values = selected(values, lambda tensor, lead: expand(tensor, lead, positions.shape))
     else:
         values = constant(values, x.dtype, x.device)
@@ -84,10 +78,10 @@ def index_put(x: Any, indices: Any, values: Any, accumulate: bool = False) -> Bo
 
 
 @rule(aten.scatter_add.default, example=lambda t: (t(3, 4), 1, torch.tensor([[2, 0], [1, 1], [3, 3]]), t(3, 2)))
-def scatter_add(x: Bounded, dim: int, index: Tensor, source: Any) -> Bounded:
+def scatter_add(x: Set, dim: int, index: Tensor, source: Any) -> Set:
     positions = numbered(x).gather(dim, index)
     corner = tuple(slice(0, size) for size in index.shape)
-    if isinstance(source, Bounded):
+    if isinstance(source, Set):
         source = selected(source, lambda tensor, lead: tensor[(slice(None),) * lead + corner])
     else:
         source = source[corner]
@@ -95,7 +89,7 @@ def scatter_add(x: Bounded, dim: int, index: Tensor, source: Any) -> Bounded:
 
 
 @rule(aten.unfold_backward.default, example=lambda t: (t(2, 2, 3), [2, 5], 1, 3, 2))
-def unfold_backward(grad: Bounded, sizes: Sequence[int], dim: int, size: int, step: int) -> Bounded:
+def unfold_backward(grad: Set, sizes: Sequence[int], dim: int, size: int, step: int) -> Set:
     target = new_zeros(grad, sizes)
     return scattered("unfold_backward", target, numbered(target).unfold(dim, size, step), grad)
 
@@ -105,6 +99,7 @@ def assign(x: Any, index: Any, number: Any) -> None:
     """``x[index] = number``: written to x itself, where PyTorch would write through a view of it."""
     if not isinstance(x, Bounded):
         raise PlainTarget("x[index] = set would store a set in a plain tensor: make x bounded, or use torch.where")
-    positions = numbered(x)[decided(index)]
-    placed = constant(number, x.dtype, x.device).expand(positions.shape).reshape(-1)
+    positions = numbered(x)[decided(unwrapped(index))]
+    source = number if isinstance(number, Bounded) else Bounded(constant(number, x.dtype, x.device))
+    placed = source.expand(positions.shape).reshape(-1)
     x.copy_(x.reshape(-1).index_put((positions.flatten(),), placed).view(x.shape))

@@ -7,11 +7,8 @@ from typing import Any
 
 from torch import Tensor
 
-from ..bounded import (
-    Bounded,
-    aten,
-    rule,
-)
+from ..bounded import aten, rule
+from ..sets import Set
 from .linear import summed
 
 
@@ -28,7 +25,7 @@ def _planes(f: Callable[[Tensor], Tensor], keep: int) -> Callable[[Tensor, int],
 
 def _image_axis(x: Any) -> int | None:
     """The sample axis, if it is not one of the two that are pooled."""
-    axis = x.form.axis if isinstance(x, Bounded) and x.affine else None
+    axis = x.form.axis if isinstance(x, Set) and x.affine else None
     return axis if axis is not None and axis < -2 else None
 
 
@@ -38,7 +35,7 @@ def _area(kernel: Any) -> int:
 
 
 @rule(aten.avg_pool2d.default, example=lambda t: (t(1, 2, 5, 4), [2, 3], [2, 1], [1, 0]))
-def avg_pool2d(x: Bounded, kernel: Any, *options: Any) -> Bounded:
+def avg_pool2d(x: Set, kernel: Any, *options: Any) -> Set:
     f = _planes(lambda image: aten.avg_pool2d.default(image, kernel, *options), 2)
     return summed("avg_pool2d", x, f, _area(kernel) + 2, axis=_image_axis(x))
 
@@ -47,7 +44,7 @@ def avg_pool2d(x: Bounded, kernel: Any, *options: Any) -> Bounded:
     aten.avg_pool2d_backward.default,
     example=lambda t: (t(1, 2, 3, 2), t(1, 2, 5, 4), [2, 3], [2, 1], [1, 0], False, True, None),
 )
-def avg_pool2d_backward(grad: Bounded, x: Any, kernel: Any, *options: Any) -> Bounded:
+def avg_pool2d_backward(grad: Set, x: Any, kernel: Any, *options: Any) -> Set:
     height, width = x.shape[-2:]
 
     def f(image: Tensor) -> Tensor:
@@ -58,13 +55,13 @@ def avg_pool2d_backward(grad: Bounded, x: Any, kernel: Any, *options: Any) -> Bo
 
 
 @rule(aten._adaptive_avg_pool2d.default, example=lambda t: (t(1, 2, 5, 4), [3, 2]))
-def adaptive_avg_pool2d(x: Bounded, size: Any) -> Bounded:
+def adaptive_avg_pool2d(x: Set, size: Any) -> Set:
     f = _planes(lambda image: aten._adaptive_avg_pool2d.default(image, size), 2)
     return summed("adaptive_avg_pool2d", x, f, x.shape[-1] * x.shape[-2] + 2, axis=_image_axis(x))
 
 
 @rule(aten._adaptive_avg_pool2d_backward.default, example=lambda t: (t(1, 2, 3, 2), t(1, 2, 5, 4)))
-def adaptive_avg_pool2d_backward(grad: Bounded, x: Any) -> Bounded:
+def adaptive_avg_pool2d_backward(grad: Set, x: Any) -> Set:
     height, width = x.shape[-2:]
 
     def f(image: Tensor) -> Tensor:

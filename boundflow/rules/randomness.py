@@ -13,9 +13,10 @@ import torch
 from torch import Tensor
 
 from .. import rounding
-from ..bounded import Bounded, aten, replaces, rule
+from ..bounded import Bounded, replaces
 from ..errors import UnsupportedOperator
 from ..layout import plain_ones
+from ..sets import Set
 
 
 def _dropped(function: Callable[..., Tensor]) -> None:
@@ -30,7 +31,7 @@ def _dropped(function: Callable[..., Tensor]) -> None:
         mask = function(plain_ones(x), p, True)
         ends = mask.expand(2, *mask.shape)  # 1 / (1 - p) is rounded, 0 is not
         bounds = torch.where(ends == 0, ends, rounding.outward_sum(ends, ends, 1))
-        return x * Bounded(bounds, nonnegative=True, strides=mask.stride())
+        return x * Bounded(Set(bounds, nonnegative=True), strides=mask.stride())
 
 
 for _function in (
@@ -42,16 +43,13 @@ for _function in (
     _dropped(_function)
 
 
-def _noise(*operators: Any) -> None:
+def _noise(function: Callable[..., Tensor]) -> None:
     """Random numbers in the shape and layout of a set, whatever its values are."""
-    for operator in operators:
 
-        @rule(operator, example=None)
-        def draw(x: Bounded, *args: Any, _operator: Any = operator, **kwargs: Any) -> Tensor:
-            return _operator(plain_ones(x), *args, **kwargs)
+    @replaces(function)
+    def draw(x: Bounded, **options: Any) -> Tensor:
+        return function(plain_ones(x), **options)
 
 
-_noise(aten.rand_like.default, aten.randn_like.default)
-for _packet in (aten.rand_like, aten.randn_like):
-    if "generator" in _packet.overloads():
-        _noise(_packet.generator)
+_noise(torch.rand_like)
+_noise(torch.randn_like)

@@ -18,20 +18,10 @@ import torch
 from torch import Tensor
 
 from .. import rounding
-from ..bounded import (
-    Bounded,
-    Form,
-    aten,
-    concretised,
-    first_order,
-    internal,
-    plain,
-    replaces,
-    rule,
-    same_kind,
-    symbols_of,
-)
+from ..bounded import Bounded, aten, first_order, internal, replaces, rule
 from ..errors import Undecided, UnsupportedOperator
+from ..forms import Form
+from ..sets import Set, as_set, concretised, plain, same_kind, symbols_of
 from .constants import new_zeros
 from .functions import RELU
 from .gates import gated
@@ -42,62 +32,62 @@ from .unary import apply
 
 
 @rule(aten.maximum.default, example=lambda t: (t(3, 4), t(4)))
-def maximum(a: Any, b: Any) -> Bounded:
+def maximum(a: Any, b: Any) -> Set:
     """``b + relu(a - b)`` as an affine form; the maxima of the bounds as an interval."""
     same_kind(a, b)
-    like = a if isinstance(a, Bounded) else b
+    like = as_set(a if isinstance(a, Set) else b)
     dims = max(a.dim(), b.dim())
-    first, second = (as_tensor(x, like).unsqueeze(0) if plain(x) else broadcast(x._bounds, dims) for x in (a, b))
+    first, second = (as_tensor(x, like.bounds).unsqueeze(0) if plain(x) else broadcast(x.bounds, dims) for x in (a, b))
     bounds = torch.maximum(first, second)
     bounds = bounds.expand(2, *bounds.shape[1:])
     form = None
-    if any(isinstance(x, Bounded) and x.affine for x in (a, b)):
+    if any(isinstance(x, Set) and x.affine for x in (a, b)):
         form = combination("maximum", [(b, 1.0), (apply(RELU, sub(a, b)), 1.0)]).form
     return concretised("maximum", bounds, form, symbols_of(a, b))
 
 
 @rule(aten.minimum.default, example=lambda t: (t(3, 4), t(4)))
-def minimum(a: Any, b: Any) -> Bounded:
-    return neg(maximum(*(neg(x) if isinstance(x, Bounded) else -x for x in (a, b))))
+def minimum(a: Any, b: Any) -> Set:
+    return neg(maximum(*(neg(x) if isinstance(x, Set) else -x for x in (a, b))))
 
 
-def largest(x: Bounded) -> Bounded:
+def largest(x: Set) -> Set:
     """The maximum over the last axis."""
     x = x if x.form.axis != -1 else x.dense()
-    bounds = x._bounds.amax(-1)
+    bounds = x.bounds.amax(-1)
     form = None
     if x.affine:
         best = x.form.center.argmax(-1, keepdim=True)
         chosen = _along_last(x, best)
-        excess = sub(x, chosen)._bounds[1].clamp_min(0.0)
+        excess = sub(x, chosen).bounds[1].clamp_min(0.0)
         excess = excess.scatter(-1, best, 0.0).amax(-1)
         form = _squeezed(chosen).form
         charge = rounding.gamma(1, x.dtype) * (form.modulus + excess)
         radius = rounding.up(form.radius + 0.5 * excess + charge)
         form = Form(form.center + 0.5 * excess, form.generators, radius, form.rows, form.axis)
-    return concretised("max", bounds, form, x._symbols, x._nonnegative)
+    return concretised("max", bounds, form, x.symbols, x.nonnegative)
 
 
-def _along_last(x: Bounded, index: Tensor) -> Bounded:
+def _along_last(x: Set, index: Tensor) -> Set:
     numbers = torch.arange(x.numel(), device=x.device).view(x.shape).gather(-1, index)
     return selected(x, lambda tensor, lead: gathered(tensor, lead, numbers))
 
 
-def _squeezed(x: Bounded) -> Bounded:
+def _squeezed(x: Set) -> Set:
     return selected(x, lambda tensor, lead: tensor.squeeze(-1))
 
 
-def winners(x: Bounded) -> Bounded:
+def winners(x: Set) -> Set:
     """For each entry along the last axis: is it the maximum? Certainly, possibly, or no."""
-    low, high = x._bounds.unbind(0)
+    low, high = x.bounds.unbind(0)
     if x.shape[-1] == 1:
-        return Bounded(torch.ones_like(x._bounds, dtype=torch.bool), None, x._symbols)
+        return Set(torch.ones_like(x.bounds, dtype=torch.bool), None, x.symbols)
     top = high.topk(2, -1)
     others = torch.where(top.indices[..., :1] == _numbers_last(x), top.values[..., 1:2], top.values[..., :1])
-    return Bounded(torch.stack((low > others, high >= low.amax(-1, keepdim=True))), None, x._symbols)
+    return Set(torch.stack((low > others, high >= low.amax(-1, keepdim=True))), None, x.symbols)
 
 
-def _numbers_last(x: Tensor) -> Tensor:
+def _numbers_last(x: Set) -> Tensor:
     return torch.arange(x.shape[-1], device=x.device)
 
 
@@ -117,19 +107,20 @@ class LargestEntry(torch.autograd.Function):
 
     @staticmethod
     @internal
-    def forward(ctx: Any, x: Bounded) -> Bounded:
+    def forward(ctx: Any, x: Bounded) -> Set:
         ctx.save_for_backward(x)
-        return largest(x)
+        return largest(as_set(x))
 
     @staticmethod
     @first_order
-    def backward(ctx: Any, grad: Any) -> Bounded:  # type: ignore[override]
+    def backward(ctx: Any, grad: Any) -> Set:  # type: ignore[override]
         (x,) = ctx.saved_tensors
-        return gated(grad.unsqueeze(-1).expand(x.shape), winners(x))
+        spread = selected(as_set(grad), lambda tensor, lead: tensor.unsqueeze(-1).expand(*tensor.shape, x.shape[-1]))
+        return gated(spread, winners(as_set(x)))
 
 
 @replaces(torch.amax, torch.Tensor.amax)
-def amax(x: Bounded, dim: Any = (), keepdim: bool = False) -> Bounded:
+def amax(x: Bounded, dim: Any = (), keepdim: bool = False) -> Tensor:
     merged, axes = _last(x, dim)
     result = LargestEntry.apply(merged)
     if keepdim:
@@ -138,7 +129,7 @@ def amax(x: Bounded, dim: Any = (), keepdim: bool = False) -> Bounded:
 
 
 @replaces(torch.amin, torch.Tensor.amin)
-def amin(x: Bounded, dim: Any = (), keepdim: bool = False) -> Bounded:
+def amin(x: Bounded, dim: Any = (), keepdim: bool = False) -> Tensor:
     return -amax(-x, dim, keepdim)
 
 
@@ -156,13 +147,13 @@ def max_min(*args: Any, **kwargs: Any) -> Any:
 
 
 @rule(aten.argmax.default, example=None)
-def argmax(x: Bounded, dim: int | None = None, keepdim: bool = False) -> Tensor:
+def argmax(x: Set, dim: int | None = None, keepdim: bool = False) -> Tensor:
     """The index of the maximum, if it is the same for every tensor in the set."""
 
     def moved(tensor: Tensor, lead: int) -> Tensor:
         return tensor.flatten(lead) if dim is None else tensor.movedim(lead + dim % x.dim(), -1)
 
-    certain = winners(selected(x, moved))._bounds[0]
+    certain = winners(selected(x, moved)).bounds[0]
     if not bool(certain.any(-1).all()):
         raise Undecided("argmax is not the same for every tensor in the set: compare .lower and .upper instead")
     index = certain.to(torch.uint8).argmax(-1)
@@ -172,7 +163,7 @@ def argmax(x: Bounded, dim: int | None = None, keepdim: bool = False) -> Tensor:
 # --- max pooling ----------------------------------------------------------------------------------------------------
 
 
-def _windows(x: Tensor, kernel: Any, stride: Any, padding: Any, dilation: Any, ceil_mode: bool) -> tuple:
+def _windows(x: Set, kernel: Any, stride: Any, padding: Any, dilation: Any, ceil_mode: bool) -> tuple:
     """Positions of every window in the flattened image, (height_out, width_out, kernel), and which are real."""
     pairs = [_pair(option) for option in (kernel, stride or kernel, padding, dilation)]
     lines = []
@@ -194,7 +185,7 @@ def _pair(option: Any) -> tuple[int, int]:
     return (values[0], values[-1])
 
 
-def _unrolled(x: Bounded, options: Sequence[Any]) -> tuple[Bounded, Tensor, Tensor]:
+def _unrolled(x: Set, options: Sequence[Any]) -> tuple[Set, Tensor, Tensor]:
     """Windows on a last axis. Padding repeats a real entry of the same window, which cannot change its maximum."""
     positions, real = _windows(x, *options)
     first = positions.gather(-1, real.to(torch.uint8).argmax(-1, keepdim=True))
@@ -206,9 +197,7 @@ def _unrolled(x: Bounded, options: Sequence[Any]) -> tuple[Bounded, Tensor, Tens
     aten.max_pool2d_with_indices.default,
     example=None,
 )
-def max_pool2d(
-    x: Bounded, kernel: Any, stride: Any = (), padding: Any = 0, dilation: Any = 1, ceil: bool = False
-) -> Any:
+def max_pool2d(x: Set, kernel: Any, stride: Any = (), padding: Any = 0, dilation: Any = 1, ceil: bool = False) -> Any:
     windows, positions, _ = _unrolled(x, (kernel, list(stride) if stride else None, padding, dilation, ceil))
     result = largest(windows)
     index = windows.form.center.argmax(-1)
@@ -218,21 +207,21 @@ def max_pool2d(
 
 @rule(aten.max_pool2d_with_indices_backward.default, example=None)
 def max_pool2d_backward(
-    grad: Any, x: Bounded, kernel: Any, stride: Any, padding: Any, dilation: Any, ceil: bool, indices: Any
-) -> Bounded:
+    grad: Any, x: Set, kernel: Any, stride: Any, padding: Any, dilation: Any, ceil: bool, indices: Any
+) -> Set:
     """The indices are ignored: they belong to one tensor of the set."""
     windows, positions, real = _unrolled(x, (kernel, list(stride) if stride else None, padding, dilation, ceil))
     won = _among_real(windows, real)
-    spread = selected(grad, lambda tensor, lead: tensor.unsqueeze(-1).expand(*tensor.shape, windows.shape[-1]))
+    spread = selected(as_set(grad), lambda tensor, lead: tensor.unsqueeze(-1).expand(*tensor.shape, windows.shape[-1]))
     passed = gated(spread, won)
     planes = torch.arange(x.shape[:-2].numel(), device=x.device).view(*x.shape[:-2], 1, 1, 1)
     targets = planes * (x.shape[-2] * x.shape[-1]) + positions
     return scattered("max_pool_backward", new_zeros(passed, x.shape), targets, passed)
 
 
-def _among_real(windows: Bounded, real: Tensor) -> Bounded:
+def _among_real(windows: Set, real: Tensor) -> Set:
     """Winners, padding excluded: it never wins and never competes."""
-    low, high = windows._bounds.unbind(0)
+    low, high = windows.bounds.unbind(0)
     outside = torch.finfo(low.dtype).min
-    padded = Bounded(torch.stack((low, high)).where(real, outside), None, windows._symbols)
-    return Bounded(winners(padded)._bounds & real, None, windows._symbols)
+    padded = Set(torch.stack((low, high)).where(real, outside), None, windows.symbols)
+    return Set(winners(padded).bounds & real, None, windows.symbols)

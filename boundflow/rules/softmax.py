@@ -15,16 +15,11 @@ import torch
 from torch import Tensor
 
 from .. import rounding
-from ..bounded import (
-    Bounded,
-    Form,
-    aten,
-    concretised,
-    rule,
-    sample_axis,
-)
+from ..bounded import aten, rule
 from ..clean import Clean
 from ..errors import UnsupportedOperator
+from ..forms import Form
+from ..sets import Set, concretised, sample_axis
 from .elementwise import mul
 from .functions import EXP, SIGMOID
 from .linear import combination, sub, sum_
@@ -70,21 +65,19 @@ def softmax_bounds(bounds: Tensor) -> Tensor:
 FLOOR_TERMS = 64
 
 
-def softmax_last(x: Bounded) -> Bounded:
+def softmax_last(x: Set) -> Set:
     """Probabilities over the last axis."""
     x = x if sample_axis(x) != -1 else x.dense()
-    bounds, clean, form = softmax_bounds(x._bounds), x._clean, None
+    bounds, clean, form = softmax_bounds(x.bounds), x.clean, None
     if clean is not None:
         clean = Clean(softmax_bounds(clean.bounds), None, clean.axis, clean.samples)
     if x.affine and x.shape[-1] == 2:
-        charge = (_logit_error(x._bounds) + rounding.gamma(3, x.dtype)) * bounds[1] + rounding.tiny(
-            FLOOR_TERMS, x.dtype
-        )
+        charge = (_logit_error(x.bounds) + rounding.gamma(3, x.dtype)) * bounds[1] + rounding.tiny(FLOOR_TERMS, x.dtype)
         first = apply(SIGMOID, sub(x, selected(x, lambda tensor, lead: tensor.flip(-1))))
         form = first.form
         form = Form(form.center, form.generators, rounding.up(form.radius + charge), form.rows, form.axis)
-        if clean is not None and first._clean is not None and first._clean.radius is not None:
-            clean = Clean(clean.bounds, rounding.up(first._clean.radius + charge), clean.axis, clean.samples)
+        if clean is not None and first.clean is not None and first.clean.radius is not None:
+            clean = Clean(clean.bounds, rounding.up(first.clean.radius + charge), clean.axis, clean.samples)
         else:
             clean = None
     elif x.affine:
@@ -92,17 +85,17 @@ def softmax_last(x: Bounded) -> Bounded:
         if clean is not None:
             radius = _softmax_form(x.untouched, clean.bounds).radius
             clean = Clean(clean.bounds, radius, clean.axis, clean.samples)
-    return concretised("softmax", bounds, form, x._symbols, clean=clean)
+    return concretised("softmax", bounds, form, x.symbols, clean=clean)
 
 
-def _softmax_form(x: Bounded, bounds: Tensor) -> Form:
+def _softmax_form(x: Set, bounds: Tensor) -> Form:
     classes = x.shape[-1]
-    charge = (_logit_error(x._bounds) + rounding.gamma(3, x.dtype)) * bounds[1] + rounding.tiny(FLOOR_TERMS, x.dtype)
+    charge = (_logit_error(x.bounds) + rounding.gamma(3, x.dtype)) * bounds[1] + rounding.tiny(FLOOR_TERMS, x.dtype)
     f, eye = x.form, torch.eye(classes, dtype=x.dtype, device=x.device)
     p = torch.softmax(f.center, -1)
     jacobian = p.unsqueeze(-1) * (eye - p.unsqueeze(-2))
     # the mean value theorem needs the slopes on the whole segment to the center, which may lie outside the interval
-    ends = torch.stack((torch.minimum(x._bounds[0], f.center), torch.maximum(x._bounds[1], f.center)))
+    ends = torch.stack((torch.minimum(x.bounds[0], f.center), torch.maximum(x.bounds[1], f.center)))
     low, high = softmax_bounds(ends)
     corners = torch.stack([a.unsqueeze(-1) * (eye - b.unsqueeze(-2)) for a in (low, high) for b in (high, low)])
     own = torch.stack([a * (1 - a) for a in (low, high)])  # on the diagonal both factors are the same p_c
@@ -119,7 +112,7 @@ def _softmax_form(x: Bounded, bounds: Tensor) -> Form:
     return Form(p, generators, radius, f.rows, f.axis)
 
 
-def _classes_last(x: Bounded, dim: int, f: Callable[[Bounded], Bounded]) -> Bounded:
+def _classes_last(x: Set, dim: int, f: Callable[[Set], Set]) -> Set:
     if x.dim() == 0:
         raise UnsupportedOperator("softmax of a scalar")
 
@@ -133,27 +126,27 @@ def _classes_last(x: Bounded, dim: int, f: Callable[[Bounded], Bounded]) -> Boun
 
 
 @rule(aten._softmax.default, example=lambda t: (t(2, 3, low=-3, high=3), 1, False))
-def softmax(x: Bounded, dim: int, half_to_float: bool) -> Bounded:
+def softmax(x: Set, dim: int, half_to_float: bool) -> Set:
     return _classes_last(x, dim, softmax_last)
 
 
 @rule(aten._softmax_backward_data.default, example=lambda t: (t(2, 3), t(2, 3, low=0, high=1), 1, torch.float64))
-def softmax_backward(grad: Any, p: Bounded, dim: int, dtype: Any) -> Bounded:
+def softmax_backward(grad: Any, p: Set, dim: int, dtype: Any) -> Set:
     """``p (grad - sum_j p_j grad_j)``."""
     weighted = mul(grad, p)
     total = sum_(weighted, [dim], True)
     return combination("softmax_backward", [(weighted, 1.0), (mul(p, total), -1.0)], terms=p.shape[dim] + 4)
 
 
-def log_softmax_last(x: Bounded) -> Bounded:
+def log_softmax_last(x: Set) -> Set:
     """``log p_c = z_c - logsumexp(z)``; its affine form by the mean value theorem, with slopes delta_cj - p_j."""
     x = x if x.form.axis != -1 else x.dense()
-    bounds = log_softmax_bounds(x._bounds)
+    bounds = log_softmax_bounds(x.bounds)
     form = None
     if x.affine:
         f, classes = x.form, x.shape[-1]
         p = torch.softmax(f.center, -1)
-        probabilities = softmax_bounds(x._bounds)
+        probabilities = softmax_bounds(x.bounds)
         off = rounding.deviation(probabilities, p)
         unit = rounding.gamma(classes + 4, x.dtype)
         spread = x.deviation
@@ -161,13 +154,13 @@ def log_softmax_last(x: Bounded) -> Bounded:
         error = ((off + unit) * spread).sum(-1, keepdim=True)
         kept = (slopes.abs() @ (f.radius + unit * f.modulus).unsqueeze(-1)).squeeze(-1)
         center = torch.log_softmax(f.center, -1)
-        radius = rounding.up(error + kept + _logit_error(x._bounds) + unit * center.abs())
+        radius = rounding.up(error + kept + _logit_error(x.bounds) + unit * center.abs())
         form = Form(center, (slopes @ f.generators.unsqueeze(-1)).squeeze(-1), rounding.up(radius), f.rows, f.axis)
-    return concretised("log_softmax", bounds, form, x._symbols)
+    return concretised("log_softmax", bounds, form, x.symbols)
 
 
 @rule(aten._log_softmax.default, example=lambda t: (t(2, 3, low=-3, high=3), 1, False))
-def log_softmax(x: Bounded, dim: int, half_to_float: bool) -> Bounded:
+def log_softmax(x: Set, dim: int, half_to_float: bool) -> Set:
     return _classes_last(x, dim, log_softmax_last)
 
 
@@ -175,7 +168,7 @@ def log_softmax(x: Bounded, dim: int, half_to_float: bool) -> Bounded:
     aten._log_softmax_backward_data.default,
     example=lambda t: (t(2, 3), t(2, 3, low=-3, high=-0.1), 1, torch.float64),
 )
-def log_softmax_backward(grad: Any, log_p: Bounded, dim: int, dtype: Any) -> Bounded:
+def log_softmax_backward(grad: Any, log_p: Set, dim: int, dtype: Any) -> Set:
     """``grad - p sum_j grad_j``."""
     total = sum_(grad, [dim], True)
     return sub(grad, mul(apply(EXP, log_p), total))

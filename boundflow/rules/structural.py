@@ -14,21 +14,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..bounded import (
-    Bounded,
-    Form,
-    as_set,
-    aten,
-    ball_form,
-    own_axis,
-    point,
-    rule,
-    same_kind,
-    symbols_of,
-)
+from ..bounded import aten, rule
 from ..clean import Clean
 from ..errors import Undecided, UnsupportedOperator
+from ..forms import Form, ball_form
 from ..rows import NO_ROWS
+from ..sets import Set, as_set, own_axis, point, same_kind, symbols_of
 
 
 def map_form(form: Form | None, f: Callable[[Tensor, int], Tensor]) -> Form | None:
@@ -66,24 +57,24 @@ def _moved_axis(tensor: Tensor, axis: int, f: Callable[[Tensor, int], Tensor]) -
     return None
 
 
-def _map_clean(x: Bounded, form: Form | None, f: Callable[[Tensor, int], Tensor]) -> Clean | None:
-    clean = x._clean
+def _map_clean(x: Set, form: Form | None, f: Callable[[Tensor, int], Tensor]) -> Clean | None:
+    clean = x.clean
     if clean is None:
         return None
     kept = form is not None and x._form is not None and clean.axis == x._form.axis
-    axis = form.axis if kept and form is not None else _moved_axis(x._bounds[0], clean.axis, f)
+    axis = form.axis if kept and form is not None else _moved_axis(x.bounds[0], clean.axis, f)
     if axis is None:
         return None
     return Clean(f(clean.bounds, 1), f(clean.radius, 0) if clean.radius is not None else None, axis, clean.samples)
 
 
-def selected(x: Any, f: Callable[[Tensor, int], Tensor]) -> Bounded:
+def selected(x: Any, f: Callable[[Tensor, int], Tensor]) -> Set:
     """A set whose elements are elements of ``x``, or zero."""
     x = as_set(x)
     form = map_form(x._form, f)
     clean = _map_clean(x, form, f)
-    made = Bounded(f(x._bounds, 1), form, x._symbols, x._exact, nonnegative=x._nonnegative, clean=clean)
-    made._excess = x._excess.mapped(f) if x._excess is not None else None
+    made = Set(f(x.bounds, 1), form, x.symbols, x.exact, nonnegative=x.nonnegative, clean=clean)
+    made.excess = x.excess.mapped(f) if x.excess is not None else None
     return made
 
 
@@ -92,7 +83,7 @@ def structural(*operators: Any, example: Callable[..., tuple] | None) -> Callabl
 
     def register(f: Callable) -> Callable:
         @rule(*operators, example=example)
-        def apply(x: Bounded, *args: Any, **kwargs: Any) -> Bounded:
+        def apply(x: Set, *args: Any, **kwargs: Any) -> Set:
             return selected(x, lambda tensor, lead: f(tensor, lead, *args, **kwargs))
 
         return f
@@ -178,7 +169,7 @@ def positional(*operators: Any, example: Callable[..., tuple]) -> None:
     for operator in operators:
 
         @rule(operator, example=example)
-        def apply(x: Bounded, *args: Any, _operator: Any = operator, **kwargs: Any) -> Any:
+        def apply(x: Set, *args: Any, _operator: Any = operator, **kwargs: Any) -> Any:
             picked = _operator(numbered(x), *decided(args), **kwargs)
             if isinstance(picked, list | tuple):
                 return [_picked(x, part) for part in picked]
@@ -189,15 +180,15 @@ def decided(index: Any) -> Any:
     """An index in which every condition has one answer, as a plain one."""
     if isinstance(index, list | tuple):
         return type(index)(decided(part) for part in index)
-    if not isinstance(index, Bounded):
+    if not isinstance(index, Set):
         return index
-    low, high = index._bounds.unbind(0)
+    low, high = index.bounds.unbind(0)
     if not bool((low == high).all()):
         raise Undecided("this index is not the same for every tensor in the set: use torch.where or masked_fill")
     return low
 
 
-def _picked(x: Any, positions: Tensor) -> Bounded:
+def _picked(x: Any, positions: Tensor) -> Set:
     return selected(x, lambda tensor, lead: gathered(tensor, lead, positions))
 
 
@@ -219,7 +210,7 @@ positional(aten.diagonal.default, example=lambda t: (t(3, 3),))
 positional(aten.unfold.default, example=lambda t: (t(2, 5), 1, 3, 2))
 
 
-def _common_axis(sets: Sequence[Bounded]) -> int | None:
+def _common_axis(sets: Sequence[Set]) -> int | None:
     """The sample axis of parts that are put side by side, if they agree on it."""
     forms = [part.form for part in sets if part.affine and part.form.rows.batch is not None]
     agree = all(form.rows.batch is forms[0].rows.batch and form.axis == forms[0].axis for form in forms)
@@ -227,17 +218,17 @@ def _common_axis(sets: Sequence[Bounded]) -> int | None:
 
 
 @rule(aten.cat.default, example=lambda t: ([t(2, 3), t(1, 3)], 0))
-def cat(parts: Sequence[Any], dim: int = 0) -> Bounded:
+def cat(parts: Sequence[Any], dim: int = 0) -> Set:
     """Rows are first padded to common rows; a plain part has zero rows."""
     same_kind(*parts)
     kept = [part for part in parts if not (part.dim() == 1 and part.shape[0] == 0)]
-    reference = next(part for part in kept if isinstance(part, Bounded))
-    sets = [part if isinstance(part, Bounded) else point(part.to(reference.dtype)) for part in kept]
+    reference = next(part for part in kept if isinstance(part, Set))
+    sets = [part if isinstance(part, Set) else point(part.to(reference.dtype)) for part in kept]
     dim = dim % reference.dim()
     axis = _common_axis(sets)
     if axis is None or axis + reference.dim() == dim:
         sets, axis = [part.dense() for part in sets], None
-    bounds = torch.cat([part._bounds for part in sets], dim + 1)
+    bounds = torch.cat([part.bounds for part in sets], dim + 1)
     form = None
     if any(part.affine for part in sets):
         rows = NO_ROWS
@@ -250,15 +241,15 @@ def cat(parts: Sequence[Any], dim: int = 0) -> Bounded:
             rows,
             axis,
         )
-    return Bounded(bounds, form, symbols_of(*sets), all(part._exact for part in sets))
+    return Set(bounds, form, symbols_of(*sets), all(part.exact for part in sets))
 
 
 @rule(aten.stack.default, example=lambda t: ([t(2, 3), t(2, 3)], -1))
-def stack(parts: Sequence[Any], dim: int = 0) -> Bounded:
+def stack(parts: Sequence[Any], dim: int = 0) -> Set:
     dim = dim % (parts[0].dim() + 1)
 
     def widened(part: Any) -> Any:
-        if isinstance(part, Bounded):
+        if isinstance(part, Set):
             return selected(part, lambda tensor, lead: unsqueeze(tensor, lead, dim))
         return part.unsqueeze(dim)
 
@@ -269,7 +260,7 @@ def stack(parts: Sequence[Any], dim: int = 0) -> Bounded:
 
 
 @rule(aten.select_backward.default, example=lambda t: (t(2, 4), [2, 3, 4], 1, -1))
-def select_backward(grad: Bounded, sizes: Sequence[int], dim: int, index: int) -> Bounded:
+def select_backward(grad: Set, sizes: Sequence[int], dim: int, index: int) -> Set:
     def f(tensor: Tensor, lead: int) -> Tensor:
         out = tensor.new_zeros(*tensor.shape[:lead], *sizes)
         out.select(lead + dim % len(sizes), index).copy_(tensor)
@@ -279,7 +270,7 @@ def select_backward(grad: Bounded, sizes: Sequence[int], dim: int, index: int) -
 
 
 @rule(aten.slice_backward.default, example=lambda t: (t(2, 2), [2, 5], 1, 0, 4, 2))
-def slice_backward(grad: Bounded, sizes: Sequence[int], dim: int, start: int, end: int, step: int) -> Bounded:
+def slice_backward(grad: Set, sizes: Sequence[int], dim: int, start: int, end: int, step: int) -> Set:
     def f(tensor: Tensor, lead: int) -> Tensor:
         out = tensor.new_zeros(*tensor.shape[:lead], *sizes)
         aten.slice.Tensor(out, lead + dim % len(sizes), start, end, step).copy_(tensor)
@@ -289,20 +280,20 @@ def slice_backward(grad: Bounded, sizes: Sequence[int], dim: int, start: int, en
 
 
 @rule(aten.constant_pad_nd.default, example=lambda t: (t(2, 3), [1, -1, 0, 2]))
-def constant_pad_nd(x: Bounded, pad: Sequence[int], fill: float = 0) -> Bounded:
+def constant_pad_nd(x: Set, pad: Sequence[int], fill: float = 0) -> Set:
     if fill:
         raise UnsupportedOperator("padding of a set with a value other than 0: use torch.cat with a full tensor")
     return selected(x, lambda tensor, lead: aten.constant_pad_nd.default(tensor, pad))
 
 
-def numbered(x: Tensor) -> Tensor:
+def numbered(x: Set | Tensor) -> Tensor:
     return torch.arange(x.numel(), device=x.device).view(x.shape)
 
 
-def chosen(mask: Tensor, a: Bounded, b: Bounded) -> Bounded:
+def chosen(mask: Tensor, a: Set, b: Set) -> Set:
     """Elements of ``a`` where a plain mask is true, of ``b`` elsewhere: exact."""
     (a, b), axis = own_axis(a, b)
-    bounds = torch.where(mask, a._bounds, b._bounds)
+    bounds = torch.where(mask, a.bounds, b.bounds)
     form = None
     if a.affine or b.affine:
         rows = a.form.rows.union(b.form.rows)
@@ -313,4 +304,4 @@ def chosen(mask: Tensor, a: Bounded, b: Bounded) -> Bounded:
             rows,
             axis,
         )
-    return Bounded(bounds, form, symbols_of(a, b))
+    return Set(bounds, form, symbols_of(a, b))

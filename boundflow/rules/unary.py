@@ -26,14 +26,11 @@ import torch
 from torch import Tensor
 
 from .. import rounding
-from ..bounded import (
-    Bounded,
-    Form,
-    concretised,
-    rule,
-)
+from ..bounded import rule
 from ..clean import Clean, Samples
 from ..errors import VoidBounds
+from ..forms import Form
+from ..sets import Set, concretised
 
 ROUNDINGS = 4  # PyTorch's elementary functions are within a few units in the last place of their terms
 FLOOR = 1024  # and within this many smallest normal numbers where they underflow
@@ -206,27 +203,27 @@ def _critical_point(function: Function, slope: Tensor, piece: int, a: Tensor, b:
     return 0.5 * left + 0.5 * right
 
 
-def apply(function: Function, x: Bounded) -> Bounded:
+def apply(function: Function, x: Set) -> Set:
     """The set of all f(x)."""
     low, high = function.domain
     if low > -math.inf or high < math.inf:
-        inside = (x._bounds[0] >= low) & (x._bounds[1] <= high)
+        inside = (x.bounds[0] >= low) & (x.bounds[1] <= high)
         if not bool(inside.all()):
             raise VoidBounds(
-                f"{function.name}: the set reaches to {float(x._bounds[0].min()):.4g} .. "
-                f"{float(x._bounds[1].max()):.4g}, outside [{low:g}, {high:g}] where the function is defined",
+                f"{function.name}: the set reaches to {float(x.bounds[0].min()):.4g} .. "
+                f"{float(x.bounds[1].max()):.4g}, outside [{low:g}, {high:g}] where the function is defined",
                 x.step,
             )
-    image = range_of(function, x._bounds)
-    form, clean, inner = None, x._clean, None
+    image = range_of(function, x.bounds)
+    form, clean, inner = None, x.clean, None
     if clean is not None:
         inner = Clean(range_of(function, clean.bounds), None, clean.axis, clean.samples)
     if x.affine:
         if clean is not None and inner is not None:
-            states = (x._bounds, image), (clean.bounds, inner.bounds)
+            states = (x.bounds, image), (clean.bounds, inner.bounds)
             slope, mu, delta, clean_delta = shared_relaxation(function, *states, clean.samples, clean.axis)
         else:
-            slope, mu, delta = relaxation(function, x._bounds, image)
+            slope, mu, delta = relaxation(function, x.bounds, image)
             clean_delta = delta
         form = x.form
         charge = rounding.gamma(2, x.dtype)
@@ -239,9 +236,9 @@ def apply(function: Function, x: Bounded) -> Bounded:
             inner = Clean(inner.bounds, radius(clean.radius, clean_delta), clean.axis, clean.samples)
         center, generators = slope * form.center + mu, slope * form.generators
         form = Form(center, generators, radius(form.radius, delta), form.rows, form.axis)
-    never_negative = function.smallest >= 0 or (function.keeps_sign and x._nonnegative)
+    never_negative = function.smallest >= 0 or (function.keeps_sign and x.nonnegative)
     # the image of tight bounds is tight: an affine form that holds it cannot do better
-    return concretised(function.name, image, form, x._symbols, never_negative, inner, sharp=False)
+    return concretised(function.name, image, form, x.symbols, never_negative, inner, sharp=False)
 
 
 def function_rule(operator: Any, function: Function, low: float = -3.0, high: float = 3.0) -> None:

@@ -68,7 +68,7 @@ class Labels(Change):
 
     def deviation(self, values: Tensor, raw: Tensor, budgeted: bool) -> Deviation:
         if self.epsilon is not None:
-            bounds = ball(values, self.epsilon)._bounds
+            bounds = ball(values, self.epsilon).set.bounds
             moving = torch.ones(values.shape[1:], dtype=torch.bool, device=values.device)
             radius = rounding.deviation(bounds, values)
             return Deviation(values, Diagonal(radius.reshape(values.shape), moving), bounds)

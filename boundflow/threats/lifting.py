@@ -16,9 +16,11 @@ import torch
 from torch import Tensor
 
 from .. import rounding
-from ..bounded import Bounded, Form, ball_form, concretised
+from ..bounded import Bounded
 from ..clean import Clean, Samples
+from ..forms import Form, ball_form
 from ..rules.linear import combination
+from ..sets import Set, concretised
 from ..symbols import Symbols
 from .deviation import Deviation, Diagonal, positions
 
@@ -74,7 +76,7 @@ class Lifting:
         rows = self._rows(parts)
         inputs, targets, weights = (self._set(what, found, rows, len(parts)) for what in self.values)
         if any(made.change.adds_to_one for made in found):
-            targets._adds_to_one = targets.dim() == 2  # whatever the label is, it is one of them
+            targets.set.adds_to_one = targets.dim() == 2  # whatever the label is, it is one of them
         return Lifted(inputs, targets, weights)
 
     def _made(self, change: Change, budgeted: bool) -> Made:
@@ -122,8 +124,9 @@ class Lifting:
         if self.owners is not None:
             clean = Clean(clean_bounds, clean_radius, -values.dim(), self.owners)
         if rows is None:
-            return Bounded(bounds, form, self.symbols, clean=clean)
-        return concretised("lift", bounds, form, self.symbols, clean=clean, sharp=False)  # the interval is exact
+            return Bounded(Set(bounds, form, self.symbols, clean=clean))
+        # the interval is exact
+        return Bounded(concretised("lift", bounds, form, self.symbols, clean=clean, sharp=False))
 
     def _side_by_side(self, what: str, found: list[Made], count: int) -> Tensor:
         """The rows of all changes, which are zero for changes of something else."""
@@ -143,8 +146,8 @@ def _added(values: Tensor, deviations: list[Deviation]) -> Tensor:
         return torch.stack((values, values))
     if len(deviations) == 1:
         return deviations[0].bounds
-    moved = [(Bounded(made.bounds), 1.0) for made in deviations]
-    total = combination("lift", [*moved, (values, 1.0 - len(deviations))])._bounds
+    moved = [(Set(made.bounds), 1.0) for made in deviations]
+    total = combination("lift", [*moved, (values, 1.0 - len(deviations))]).bounds
     hull = torch.stack([made.bounds for made in deviations])
     hull = torch.stack((hull[:, 0].amin(0), hull[:, 1].amax(0)))
     total = torch.stack((torch.minimum(total[0], values), torch.maximum(total[1], values)))

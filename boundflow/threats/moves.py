@@ -74,11 +74,11 @@ class Moved(Change):
     def deviation(self, values: Tensor, raw: Tensor, budgeted: bool) -> Deviation:
         allowed = self._allowed(values)
         amounts = torch.where(allowed, self.amounts(values), 0.0).expand(values.shape)
-        center, bounds = values, ball(values, amounts)._bounds
+        center, bounds = values, ball(values, amounts).set.bounds
         if self.clip is not None:
             self._in_range(values)
             least, most = (constant(end, values.dtype, values.device) for end in self.clip)
-            bounds = torch.where(allowed, bounds.clamp(least.lower, most.upper), bounds)
+            bounds = torch.where(allowed, bounds.clamp(least.bounds[0], most.bounds[1]), bounds)
             if not budgeted and self.kind is Kind.BOX and self.samples is None:
                 center = rounding.middle(bounds)[0]
         moving = allowed & self.moving(values)

@@ -18,12 +18,14 @@ from torch import Tensor
 
 import boundflow as bf
 from boundflow import support
-from boundflow.bounded import Bounded, Form
+from boundflow.bounded import Bounded
 from boundflow.clean import Clean, Excess, OwnRows, Samples, without_own
 from boundflow.clipping import clipped_gradients
 from boundflow.factors import Factors
+from boundflow.forms import Form
 from boundflow.rules.functions import EXP, RELU, SIGMOID, TANH
 from boundflow.rules.unary import Function, range_of, shared_relaxation
+from boundflow.sets import Set
 from boundflow.terms import Columns, Kind, Part
 
 
@@ -96,7 +98,7 @@ def test_a_joint_reduction_holds_opposite_corners() -> None:
         center = torch.zeros(parameter.shape, dtype=torch.float64)
         form = Form(center, row.view(2, *parameter.shape), torch.zeros_like(center), rows)
         with torch.no_grad():
-            parameter.copy_(bf.Bounded(torch.stack((center - 1, center + 1)), form, space))
+            parameter.copy_(bf.Bounded(Set(torch.stack((center - 1, center + 1)), form, space)))
     space.reduce(optimizer)
     difference = model.weight.detach().flatten() - model.bias.detach()
     assert float(difference.upper) >= 2 and float(difference.lower) <= -2
@@ -212,7 +214,7 @@ def test_a_clipped_pixel_keeps_its_observed_value() -> None:
     x = torch.zeros(4, 3, dtype=torch.float64)
     lifted, _, _ = T.AtMost(1, T.Linf(0.5, clip=(0, 1))).lift(bf.Symbols(T.Linf(1.0)), x, x, np.arange(4))
     assert bool((lifted.center == 0).all()) and bool((lifted.lower == 0).all()) and bool((lifted.upper >= 0.5).all())
-    assert bool((lifted._clean.bounds == 0).all())
+    assert bool((lifted.set.clean.bounds == 0).all())
     threat = T.AtMost(1, T.Linf(0.5, clip=(0, 1)))
     total = threat.lift(bf.Symbols(threat), x, x, np.arange(4)).inputs.sum()
     assert 1.5 <= float(total.upper) < 1.5 + 1e-9, "three pixels of one sample"
@@ -258,7 +260,7 @@ def test_class_weights_with_flipped_labels() -> None:
         F.cross_entropy(plain(inputs), F.one_hot(flipped, 3).double(), weight=weight).backward()
         assert bool(model.weight.grad.contains(plain.weight.grad).all())
     with pytest.raises(bf.UnsupportedOperator, match="class probabilities"):
-        F.cross_entropy(model(inputs), bf.Bounded(torch.stack((labels * 0, labels))), weight=weight)
+        F.cross_entropy(model(inputs), bf.Bounded(Set(torch.stack((labels * 0, labels)))), weight=weight)
 
 
 def test_removal_leaves_the_divisor() -> None:
@@ -292,7 +294,7 @@ def test_supports_in_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(support, "SUPPORT_CHUNK", 1)
     pieces = certified(threat, "ce", data, "zonotope")
     for first, second in zip(whole.model.parameters(), pieces.model.parameters(), strict=True):
-        assert torch.allclose(first._bounds, second._bounds, rtol=1e-9, atol=1e-12)
+        assert torch.allclose(first.set.bounds, second.set.bounds, rtol=1e-9, atol=1e-12)
 
 
 def test_what_pieces_add_is_taken_together() -> None:
@@ -394,12 +396,12 @@ def test_clean_is_the_sample_as_observed_and_everything_else_as_it_is() -> None:
         square = output * (output * 1.0)
         fourth = square * (square * 1.0)
     for made, power in ((output, 1), (square, 2), (fourth, 4)):
-        assert made._clean is not None and made._clean.radius is not None
+        assert made.set.clean is not None and made.set.clean.radius is not None
         for symbol in (-1.0, 1.0):
             value = (-0.1 * symbol) ** power  # of the observed sample with the weight of a run where it was moved
-            low, high = made._clean.bounds[:, 0, 0].tolist()
+            low, high = made.set.clean.bounds[:, 0, 0].tolist()
             assert low <= value <= high
-        assert bool((made.form.radius >= made._clean.radius).all())
+        assert bool((made.form.radius >= made.set.clean.radius).all())
 
 
 # --- what a budget means --------------------------------------------------------------------------------------------
@@ -487,7 +489,7 @@ def test_a_strong_attack_loses_the_certificate(name: str) -> None:
 def test_strong_targets_make_the_outputs_wide() -> None:
     data = observed("mse", torch.float64)
     weak, strong = (certified(T.AtMost(2, T.Labels(e)), "mse", data, "zonotope").predict(data.x) for e in (0.1, 3.0))
-    assert float(strong.margin.mean()) > 10 * float(weak.margin.mean())
+    assert float(strong.width.mean()) > 10 * float(weak.width.mean())
 
 
 def test_strong_replacements_lose_the_certificate() -> None:
@@ -711,19 +713,19 @@ def test_a_mix_of_positions_forgets_what_clean_samples_are() -> None:
     """One touched sample changes the softmax at the positions of all others."""
     known = torch.zeros(2, 1, 3, dtype=torch.float64)
     touched = known + torch.tensor([-1.0, 1.0], dtype=torch.float64)[:, None, None]
-    x = Bounded(touched, clean=Clean(known, None, -1, Samples(np.arange(3), 1)))
+    x = Bounded(Set(touched, clean=Clean(known, None, -1, Samples(np.arange(3), 1))))
     moved = torch.softmax(torch.tensor([[1.0, 0.0, 0.0]], dtype=torch.float64), -1)
-    assert bool(torch.softmax(x, -1).untouched.contains(moved).all())
+    assert bool(Bounded(torch.softmax(x, -1).set.untouched).contains(moved).all())
 
 
 def test_own_rows_of_one_batch_beside_the_clean_state_of_another() -> None:
     space = bf.Symbols(T.AtMost(1, T.Linf(0.5)))
     values = torch.zeros(3, 2, dtype=torch.float64)
     lifted, _ = space.lift(values, torch.zeros(3), torch.arange(3))
-    others = Clean(lifted._bounds, lifted.form.radius, -2, Samples(np.arange(3, 6), 1))
-    assert lifted.form.rows.batch is not None and lifted._clean is not None
-    assert Bounded(lifted._bounds, lifted.form, space, clean=others)._clean is None
-    assert Bounded(lifted._bounds, lifted.form, space, clean=lifted._clean)._clean is lifted._clean
+    others = Clean(lifted.set.bounds, lifted.form.radius, -2, Samples(np.arange(3, 6), 1))
+    assert lifted.form.rows.batch is not None and lifted.set.clean is not None
+    assert Set(lifted.set.bounds, lifted.form, space, clean=others).clean is None
+    assert Set(lifted.set.bounds, lifted.form, space, clean=lifted.set.clean).clean is lifted.set.clean
 
 
 @pytest.mark.parametrize("threat", [T.Linf(0.05), T.AtMost(2, T.Linf(0.05) & T.Labels())], ids=["all", "budget"])
@@ -734,7 +736,7 @@ def test_a_product_by_its_factors_reaches_as_far_as_the_product(threat: T.Threat
         monkeypatch.setattr(Factors, "pay", lambda factors, expansion, pay=pay: used.append(pay) or pay)
         certificate = certified(threat, "bce", data, "zonotope")
         outputs = certificate.predict(data.x, epsilon=0.02)
-        bounds = [parameter._bounds for parameter in certificate.model.parameters()]
+        bounds = [parameter.set.bounds for parameter in certificate.model.parameters()]
         widths.append(torch.cat([x.flatten() for x in (*bounds, outputs.lower, outputs.upper)]))
     assert {True, False} == set(used), "a product went each way"
     assert torch.allclose(*widths, rtol=1e-9, atol=1e-12)

@@ -72,3 +72,16 @@ def test_the_nominal_model_lies_inside_its_bounds(domain: str) -> None:
     assert certificate.model is not None
     for sets, values in zip(certificate.model.parameters(), certificate.nominal.parameters(), strict=True):
         assert bool(sets.contains(values.detach()).all())  # type: ignore[operator]
+
+
+def test_a_gradient_in_another_layout_than_its_parameter() -> None:
+    """Autograd copies it into the layout of the parameter."""
+    weight = torch.nn.Parameter(torch.randn(3, 4, dtype=torch.float64))
+    plain = torch.nn.Parameter(weight.detach().clone())
+    holder = nn.ParameterList([weight])
+    bf.lift(holder)
+    scale = torch.rand(4, 3, dtype=torch.float64)
+    (holder[0].t() * scale).sum().backward()
+    (plain.t() * scale).sum().backward()
+    assert holder[0].grad.stride() == plain.grad.stride()
+    assert bool(holder[0].grad.contains(plain.grad).all())

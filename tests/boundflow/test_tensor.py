@@ -10,7 +10,7 @@ import torch
 import torch.nn as nn
 
 import boundflow as bf
-from boundflow.bounded import same_kind
+from boundflow.sets import same_kind
 
 DEVICES = ["cpu"] + (["cuda"] if torch.cuda.is_available() else [])
 
@@ -240,7 +240,7 @@ def test_mixed_dtypes_and_devices(x: bf.Bounded) -> None:
     assert (x + torch.tensor(1.0, dtype=torch.float64)).dtype is torch.float32  # 0-dimensional, as in PyTorch
     assert (x * torch.tensor([1, 2, 3])).dtype is torch.float32
     with pytest.raises(bf.MixedTensors):
-        same_kind(x, torch.empty(3, device="meta"))
+        same_kind(x.set, torch.empty(3, device="meta"))
 
 
 def test_targets_are_checked(x: bf.Bounded) -> None:

@@ -11,6 +11,7 @@ import torch.nn.functional as F
 
 import boundflow as bf
 from boundflow import rounding
+from boundflow.sets import Set
 
 
 def small_set(shape: tuple = (2, 3), radius: float = 0.1) -> bf.Bounded:
@@ -169,7 +170,7 @@ def test_gradients_of_max_pooling_ignore_the_indices_of_the_center() -> None:
 
 def test_nan_never_decides_a_gate() -> None:
     nan = torch.tensor([float("nan"), 1.0])
-    x = bf.Bounded(torch.stack((nan, nan)))  # only the constructor of the type itself lets this in
+    x = bf.Bounded(Set(torch.stack((nan, nan))))  # only the constructor of the type itself lets this in
     condition = x > 0
     assert condition.lower.tolist() == [False, True] and condition.upper.tolist() == [True, True]
     assert (x <= 0).upper.tolist() == [True, False] and (x == 0).lower.tolist() == [False, False]
@@ -522,7 +523,7 @@ def test_softmax_when_the_center_lies_outside_the_interval() -> None:
         symbols = bf.Symbols(bf.threats.Linf(2.0))
         lifted, _ = symbols.lift(z, z, torch.tensor([0]))
         inside = z + 2 * xi
-        narrow = bf.Bounded(torch.stack((inside - 1e-3, inside + 1e-3)), lifted.form, symbols)
+        narrow = bf.Bounded(Set(torch.stack((inside - 1e-3, inside + 1e-3)), lifted.form, symbols))
         result, truth = torch.softmax(narrow, -1), torch.softmax(inside, -1)
         assert bool(result.contains(truth).all())
         affine = result.center + (result.generators * xi.view(3, 1, 1)).sum(0)
@@ -624,3 +625,14 @@ def test_ordinary_programs() -> None:
     with pytest.raises(bf.MixedTensors):
         x.mean(dtype=torch.float64)
     assert torch.where(x > 0.5, torch.tensor(0.0, dtype=torch.float64), x).dtype is torch.float32
+
+
+def test_products_of_conditions() -> None:
+    """True times true is true, and two undecided conditions may both be false."""
+    a, b = (bf.ball(torch.zeros(2), 1.0) > 0 for _ in range(2))
+    certain = bf.ball(torch.ones(2), 0.5) > 0
+    for product in (a * b, a * certain, torch.isfinite(bf.ball(torch.zeros(2), 1.0)) * a):
+        assert product.dtype is torch.bool and not bool(product.lower.any()) and bool(product.upper.all())
+    assert bool((certain * certain).lower.all())
+    weighted = a * torch.full((2,), 3.0)
+    assert float(weighted.lower.max()) <= 0.0 and float(weighted.upper.min()) >= 3.0

@@ -112,9 +112,9 @@ def test_a_ball_of_all_beside_a_budget() -> None:
     x = torch.tensor([1.0, 2.0], dtype=FLOAT64)
     free, few = T.L2(1e-3), T.AtMost(1, T.L1(0.1))
     inputs = lifted(free & few, x)
-    assert inputs._clean is not None
-    assert torch.equal(inputs._clean.radius, lifted(free, x).form.radius)
-    assert bool((inputs.form.radius > inputs._clean.radius).all())
+    assert inputs.set.clean is not None
+    assert torch.equal(inputs.set.clean.radius, lifted(free, x).form.radius)
+    assert bool((inputs.form.radius > inputs.set.clean.radius).all())
 
 
 def test_boxes_have_rows_that_hold_their_rounding() -> None:
