@@ -15,7 +15,7 @@ sets of one and the same sample, alone and among others, must have a point in co
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import torch
 from torch import Tensor, nn
@@ -27,6 +27,7 @@ from .errors import MixedTensors, VoidBounds
 from .lift import interval, lift
 
 SAMPLES = 4  # of a batch, each of which is let go in turn
+MANY = 512  # of which the first and the last are let go
 TRIALS = 2  # sets of parameters
 WIDTHS = (1.0, 1e-3)  # of the box, as a share of the data: the wide one may lead to no finite bounds
 
@@ -41,18 +42,21 @@ def samples_meet(model: nn.Module, x: Tensor, training: bool) -> bool:
 
 def _meet(model: nn.Module, points: Tensor, training: bool) -> bool:
     """Asked at the size of the data and at size one: a batch of tiny samples may hide behind a bias."""
-    sizes = points, points / points.abs().amax().clamp_min(rounding.TINY[points.dtype])
+    few = points[:SAMPLES]
+    sizes = few, few / few.abs().amax().clamp_min(rounding.TINY[few.dtype])
     for tried in _with_other_parameters(model, points.dtype, training):
-        answers = [_meet_within(tried, some, width, training) for some in sizes for width in WIDTHS]
+        answers = [_meet_within(tried, some, range(len(some)), width, training) for some in sizes for width in WIDTHS]
+        # a network may do something else with many samples
+        answers += [_meet_within(tried, points, (0, len(points) - 1), WIDTHS[-1], training)]
         if True in answers or all(answer is None for answer in answers):
             return True
     return False
 
 
-def _meet_within(model: nn.Module, points: Tensor, width: float, training: bool) -> bool | None:
+def _meet_within(model: nn.Module, points: Tensor, chosen: Sequence[int], width: float, training: bool) -> bool | None:
     """None where no bounds are finite; what else cannot be told counts as meeting."""
     try:
-        return _number_matters(model, points) or _depends(model, points, width, training)
+        return _number_matters(model, points, chosen) or _depends(model, points, chosen, width, training)
     except VoidBounds:
         return None
     except MixedTensors:
@@ -65,7 +69,7 @@ def _points(x: Tensor) -> Tensor:
     """A few samples, no two of them alike."""
     low, high = x.amin(0), x.amax(0)
     wide = torch.where(high > low, high - low, 0.5 * low.abs() + 0.5)
-    some = x[:SAMPLES] if len(x) > 1 else x.expand(2, *x.shape[1:])
+    some = x[:MANY] if len(x) > 1 else x.expand(2, *x.shape[1:])
     shares = torch.linspace(0.0, 0.1, len(some), dtype=x.dtype, device=x.device)
     return some + shares.view(-1, *(1,) * (x.dim() - 1)) * wide
 
@@ -84,14 +88,14 @@ def _with_other_parameters(model: nn.Module, dtype: torch.dtype, training: bool)
         yield tried
 
 
-def _number_matters(model: nn.Module, points: Tensor) -> bool:
+def _number_matters(model: nn.Module, points: Tensor, chosen: Sequence[int]) -> bool:
     """Whether a sample is answered otherwise alone than among others: the two sets must meet."""
     lifted = lift(copy.deepcopy(model))
     with torch.no_grad(), Draws(0):
         together = lifted(exact(points.clone()))
         if not isinstance(together, Bounded) or len(together) != len(points):
             return True
-        for number in range(len(points)):
+        for number in chosen:
             alone = lifted(exact(points[number : number + 1].clone()))
             if not isinstance(alone, Bounded) or len(alone) != 1:
                 return True
@@ -102,12 +106,12 @@ def _number_matters(model: nn.Module, points: Tensor) -> bool:
     return False
 
 
-def _depends(model: nn.Module, points: Tensor, width: float, training: bool) -> bool:
+def _depends(model: nn.Module, points: Tensor, chosen: Sequence[int], width: float, training: bool) -> bool:
     """Whether letting one sample go changes the sets of another."""
     half = 0.5 * width * torch.where(points.amax(0) > points.amin(0), points.amax(0) - points.amin(0), 1.0)
     with rounding.nearest():
         fixed = _outcome(model, points, points, training)
-        for number in range(len(points)):
+        for number in chosen:
             low, high = points.clone(), points.clone()
             low[number] -= half
             high[number] += half

@@ -122,7 +122,7 @@ def _over_deep_rows(x: Bounded) -> Bounded:
         return Bounded(Set(x.set.bounds, None, x.symbols, x.set.exact, x.set.nonnegative))
     form = x.form.dense
     assert x.symbols is not None
-    generators, rows, error = x.symbols.expand(form.generators.reshape(len(form.rows), -1), form.rows)
+    generators, rows, error = x.symbols.expand(form.generators.reshape(len(form.rows), x.numel()), form.rows)
     radius = rounding.up(form.radius + error.reshape(x.shape))
     deep = Form(form.center, generators.reshape(len(rows), *x.shape), radius, rows)
     return Bounded(Set(x.set.bounds, deep, x.symbols, x.set.exact, x.set.nonnegative))

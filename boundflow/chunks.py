@@ -23,7 +23,7 @@ from .batch_independence import samples_meet
 from .bounded import Bounded
 from .clean import Excess
 from .context import using
-from .prepared import Prepared
+from .prepared import TRIED, Prepared
 from .rules.linear import combination
 from .sets import Set, as_set, concretised
 from .symbols import Symbols
@@ -47,9 +47,9 @@ def chunk_size(prepared: Prepared, space: Symbols | None, batch: Tensor) -> int:
     if space is None or prepared.effects.draws or prepared.effects.changes:
         return len(batch)
     model, x = prepared.model, prepared.x
-    elements = _activations(model, x[batch[:1]])
+    elements = _activations(model, x[batch[:TRIED]])
     size = int(prepared.recipe.memory / max(1, COPIES_OF_AN_ACTIVATION * elements * _trained(model) * x.element_size()))
-    if size >= len(batch) or samples_meet(model, prepared.observed[batch[:64]], training=True):
+    if size >= len(batch) or samples_meet(model, prepared.observed[batch], training=True):
         return len(batch)
     return max(2, size)
 
@@ -71,7 +71,7 @@ def _activations(model: nn.Module, x: Tensor) -> int:
             module.register_forward_hook(see)
     with torch.no_grad():
         watched(torch.nan_to_num(x))
-    return max(1, count)
+    return max(1, count // len(x))
 
 
 @contextmanager

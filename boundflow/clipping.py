@@ -32,20 +32,20 @@ def clipped_gradients(
     ``backward`` makes the backward pass of one sample. On sets, ``threat`` says which samples may be replaced.
     """
     parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
-    gathered: list[list[Tensor]] = [[] for _ in parameters]
+    gathered: list[list[Tensor | None]] = [[] for _ in parameters]
     losses = []
     for one in index.split(1):
         losses.append(backward(one))
         nn.utils.clip_grad_norm_(parameters, norm)
         for parameter, kept in zip(parameters, gathered, strict=True):
-            assert parameter.grad is not None, "every trained parameter must reach the loss of every sample"
-            finite = parameter.grad if isinstance(parameter.grad, Bounded) else _finite(parameter.grad)
-            kept.append(finite)
-            parameter.grad = None
+            gradient, parameter.grad = parameter.grad, None
+            kept.append(gradient if gradient is None or isinstance(gradient, Bounded) else _finite(gradient))
     scalars = sum(parameter.numel() for parameter in parameters)
     with torch.no_grad():
         for parameter, kept in zip(parameters, gathered, strict=True):
-            stacked: Tensor = torch.stack(kept)
+            if all(gradient is None for gradient in kept):
+                continue  # no sample reaches this parameter
+            stacked: Tensor = torch.stack([torch.zeros_like(parameter) if g is None else g for g in kept])
             if isinstance(stacked, Bounded):
                 largest = norm * (1 + rounding.gamma(scalars + 16, stacked.dtype))
                 stacked = Bounded(_replaced(_within(stacked.set, largest), largest, threat, index.cpu().numpy()))

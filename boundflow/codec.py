@@ -31,7 +31,7 @@ def pack(x: Bounded) -> tuple[dict[str, Tensor], Flags]:
     form = found._form.dense
     tensors |= {"center": form.center, "radius": form.radius}
     if len(form.rows):
-        flat = form.generators.reshape(len(form.rows), -1)
+        flat = form.generators.reshape(len(form.rows), form.center.numel())
         diagonal = flat.diagonal()
         flags["diagonal"] = flat.shape[0] == flat.shape[1] and bool(flat.count_nonzero() == diagonal.count_nonzero())
         tensors["rows"] = torch.from_numpy(form.rows.numbers)

@@ -67,46 +67,66 @@ def _bytes(value: Any) -> bytes:
 def effects(model: nn.Module, x: Tensor, training: bool) -> tuple[Effects, Any]:
     """Try a forward pass on a copy, twice (a first call may be special): its effects, and what it puts out."""
     tried = copy.deepcopy(model)
-    if not training:
-        tried.eval()
     for _ in range(3):  # other threads may draw numbers, too: believe it when it happens every time
-        before, numpy_before, python_before = contents(tried), np.random.get_state(), random.getstate()
+        before, generators = contents(tried), _generators()
+        if not training:
+            tried.eval()
         with torch.no_grad(), Draws(0) as draws:
             tried(x.clone())
             found = tried(x.clone())
-        foreign = _drawn(numpy_before, python_before)
+        foreign = _drawn(generators)
         if foreign is None:
             break
     else:
         raise UnsupportedProgram(
-            f"the forward pass draws random numbers of {foreign}, so plain training and training on sets would not "
-            "draw the same: use torch.rand or torch.randn"
+            f"the forward pass {foreign}, so plain training and training on sets would not draw the same: use "
+            "torch.rand or torch.randn, whose numbers follow from the seed of the recipe"
         )
     after = contents(tried)
     changes = tuple(sorted(name for name in {*before, *after} if before.get(name) != after.get(name)))
     return Effects(draws.used, changes), found
 
 
-def _drawn(numpy_before: Any, python_before: Any) -> str | None:
-    """Whose numbers were drawn since, if any; their generators are put back."""
-    foreign = None
-    if pickle.dumps(numpy_before) != pickle.dumps(np.random.get_state()):
-        np.random.set_state(numpy_before)
-        foreign = "numpy"
-    if python_before != random.getstate():
-        random.setstate(python_before)
-        foreign = "Python's random"
+def _generators() -> tuple[Any, Any, Tensor]:
+    """The generators of the process: of numpy, of Python, of torch (whose numbers `Draws` takes from elsewhere)."""
+    return np.random.get_state(), random.getstate(), torch.get_rng_state()
+
+
+def _drawn(before: tuple[Any, Any, Tensor]) -> str | None:
+    """What was done to the generators of the process since, if anything; they are put back."""
+    foreign, now = None, _generators()
+    if pickle.dumps(before[0]) != pickle.dumps(now[0]):
+        np.random.set_state(before[0])
+        foreign = "draws random numbers of numpy"
+    if before[1] != now[1]:
+        random.setstate(before[1])
+        foreign = "draws random numbers of Python's random"
+    if not torch.equal(before[2], now[2]):
+        torch.set_rng_state(before[2])
+        foreign = "seeds the generator of torch"
     return foreign
 
 
-def require_no_hooks(model: nn.Module) -> None:
-    """Refuse hooks of parameters: a copy of the model does not keep them, so another program would be trained."""
-    for name, parameter in model.named_parameters():
-        if parameter._backward_hooks or getattr(parameter, "_post_accumulate_grad_hooks", None):
-            raise UnsupportedProgram(
-                f"the parameter {name} has a hook, which a copy of the model does not keep: certify would train "
-                "something else. Write an own loop, or clip gradients with clip_gradients=C"
-            )
+def require_copied(model: nn.Module, copied: nn.Module) -> None:
+    """Refuse a copy whose functions still mean the model it was copied from: it would train one and use the other."""
+    own = {id(part) for part in (*model.modules(), *model.parameters(), *model.buffers())}
+    for path, module in copied.named_modules():
+        for name, value in vars(module).items():
+            for function in value.values() if isinstance(value, dict) else (value,):
+                cells = getattr(getattr(function, "func", function), "__closure__", None) or ()
+                if any(id(_content(cell)) in own for cell in cells):
+                    where = f"{path}.{name}" if path else name
+                    raise UnsupportedProgram(
+                        f"a function in {where} holds a part of the model in its closure, and in a copy of the model "
+                        "it would still hold the original: write it as a method, or as a module of its own"
+                    )
+
+
+def _content(cell: Any) -> Any:
+    try:
+        return cell.cell_contents
+    except ValueError:  # a name that has no value yet
+        return None
 
 
 def require_supported(model: nn.Module, x: Tensor) -> Effects:

@@ -16,7 +16,7 @@ from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from . import rounding
 from .bounded import Bounded, exact
-from .errors import BoundFlowError, CrossedBounds, MixedTensors, UnsupportedOperator, WideBounds
+from .errors import BoundFlowError, CrossedBounds, MixedTensors, UnsupportedOperator, UnsupportedProgram, WideBounds
 from .forms import ball_form
 from .sets import Set, checked
 from .symbols import Symbols
@@ -79,6 +79,7 @@ def lift(module: torch.nn.Module, symbols: Symbols | None = None) -> torch.nn.Mo
     rounding.require_gradual_underflow()
     _count_steps()
     symbols = symbols if symbols is not None else Symbols()
+    require_no_hooks(module, "does not survive lifting: register it on the lifted parameter")
     for name, parameter in list(module.named_parameters()):
         if isinstance(parameter, Bounded):
             raise BoundFlowError(f"parameter {name} is bounded already: lift a module once")
@@ -95,6 +96,13 @@ def lift(module: torch.nn.Module, symbols: Symbols | None = None) -> torch.nn.Mo
             parameter.register_hook(_as_set)
         parameter.grad = None
     return module
+
+
+def require_no_hooks(module: torch.nn.Module, why: str) -> None:
+    """Refuse hooks of parameters that would be lost without a word: another program would be trained."""
+    for name, parameter in module.named_parameters():
+        if parameter._backward_hooks or getattr(parameter, "_post_accumulate_grad_hooks", None):
+            raise UnsupportedProgram(f"the parameter {name} has a hook, which {why}")
 
 
 def _as_set(grad: Tensor) -> Tensor:
@@ -124,7 +132,7 @@ def _count_step(optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> Non
 
 
 def _warn_of_width(parameter: Bounded, symbols: Symbols) -> None:
-    """Say once that sets have blown up, long before they are infinite. A GPU is asked now and then: it must not wait."""
+    """Say once that sets have blown up, long before they are infinite. A GPU is asked now and then, not to wait."""
     steps = symbols.steps
     if symbols.warned_of_width or (parameter.is_cuda and steps & (steps - 1) and steps % 16):
         return

@@ -9,10 +9,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.nn.modules.batchnorm import _BatchNorm
+from torch.nn.parameter import is_lazy
 
 from .bounded import Bounded
 from .errors import BoundFlowError, UnsupportedProgram
-from .forward_effects import effects, require_no_hooks, require_supported
+from .forward_effects import effects, require_copied, require_supported
+from .lift import require_no_hooks
 from .recipe import Recipe
 from .threats import Threat
 
@@ -63,9 +65,19 @@ class Prepared:
 
     def _copy(self, model: nn.Module) -> None:
         """A copy of the model, so that the one that was given stays as it is, and how many outputs it has."""
-        require_no_hooks(model)
-        self.model = in_training(copy.deepcopy(model).to(self.x.device, self.x.dtype))
-        found = effects(self.model, torch.zeros_like(self.x[:1]), training=False)[1]
+        require_no_hooks(model, "a copy of the model does not keep: certify would train something else")
+        if any(is_lazy(parameter) for parameter in (*model.parameters(), *model.buffers())):
+            raise UnsupportedProgram("the model has lazy layers without parameters yet: call it once on a batch before")
+        try:
+            copied = copy.deepcopy(model)
+        except (RuntimeError, TypeError) as error:
+            raise UnsupportedProgram(
+                f"the model cannot be copied, and certify trains copies of it ({error}). Weights that a hook computes "
+                "can be written with torch.nn.utils.parametrizations."
+            ) from error
+        require_copied(model, copied)
+        self.model = in_training(copied.to(self.x.device, self.x.dtype))
+        found = effects(self.model, torch.nan_to_num(self.x[:TRIED]), training=False)[1]
         if not isinstance(found, Tensor) or found.dim() != 2:
             shape = (
                 f"shape {(len(self.x), *found.shape[1:])}" if isinstance(found, Tensor) else f"a {type(found).__name__}"

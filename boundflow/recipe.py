@@ -9,6 +9,7 @@ from __future__ import annotations
 import copy
 import dataclasses
 import hashlib
+import inspect
 import itertools
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -19,6 +20,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from . import reduction
+from .errors import UnsupportedProgram
 from .losses import hinge
 from .state import Trainer
 from .tuning import MEMORY
@@ -102,7 +104,11 @@ class Recipe:
         """A model with its optimizer. Options are copied: a schedule writes into a learning rate that is a tensor."""
         parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
         optimizer = self.optimizer(parameters, **copy.deepcopy(self.optimizer_options))
-        return Trainer(model, optimizer, self.schedule(optimizer) if self.schedule else None)
+        _require_step_alone(optimizer, "calls the model by itself, several times a step: use SGD or Adam")
+        schedule = self.schedule(optimizer) if self.schedule else None
+        if schedule is not None:
+            _require_step_alone(schedule, "looks at a value, which is a choice made on data: use one that counts steps")
+        return Trainer(model, optimizer, schedule)
 
     def record(self, model: nn.Module, steps: int) -> dict[str, Any]:
         """What a certificate says of the recipe."""
@@ -134,6 +140,13 @@ class Recipe:
             for group in trial.optimizer.param_groups:
                 digest.update(repr([_recorded(group[key]) for key in sorted(group) if key != "params"]).encode())
         return {"name": type(trial.schedule).__name__, "options": digest.hexdigest()}
+
+
+def _require_step_alone(stepping: Any, why: str) -> None:
+    """Refuse optimizers and schedules whose step must be given something."""
+    needed = [p for p in inspect.signature(stepping.step).parameters.values() if p.kind is p.POSITIONAL_OR_KEYWORD]
+    if any(parameter.default is parameter.empty for parameter in needed):
+        raise UnsupportedProgram(f"{type(stepping).__name__} {why}")
 
 
 def _recorded(option: Any) -> Any:

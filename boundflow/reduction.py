@@ -91,7 +91,7 @@ def _stacked(space: Symbols, state: list[Bounded]) -> tuple[Tensor, Rows, Tensor
     rows = NO_ROWS
     for form in forms:
         rows = rows.union(form.rows)
-    parts = [rows.place(form.generators, form.rows).reshape(len(rows), -1) for form in forms]
+    parts = [rows.place(form.generators, form.rows).reshape(len(rows), form.center.numel()) for form in forms]
     stacked, rows, error = space.expand(torch.cat(parts, dim=1), rows)
     radius = torch.cat([form.radius.flatten() for form in forms])
     return stacked, rows, rounding.up(radius + error)

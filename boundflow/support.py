@@ -43,6 +43,8 @@ class Support:
         With ``clean``, also (2, 2, *shape) how far where the own sample of each element was left alone: the first half
         for the whole set, the second for the clean one. ``factors`` are those of a product, where that is faster.
         """
+        if not form.center.numel():
+            return form.center.new_zeros(*((2, 2) if clean else (2,)), *form.center.shape)
         expansion = self.space.expansion
         if expansion is None:
             expansion = Expansion(NO_ROWS, NO_ROWS, form.generators.new_zeros(0, 0))

@@ -124,7 +124,7 @@ def best_of_the_batch() -> nn.Module:
     return Between(lambda h, net: h + h[torch.topk(h.sum(1), min(3, len(h))).indices].mean(0))
 
 
-@certified("either")
+@certified(domains=("zonotope",))
 def needs_three_samples() -> nn.Module:
     """A difference of second order over the batch: a trial with one sample fails."""
 

@@ -71,7 +71,7 @@ def noise_in_the_backward_pass() -> nn.Module:
     return Between(noisy)
 
 
-@certified()
+@certified("raises")
 def seeds_itself() -> nn.Module:
     """The forward pass sets the seed, so that every step draws the same noise."""
 
