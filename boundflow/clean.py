@@ -91,6 +91,10 @@ class Clean:
     axis: int  # of the samples, counted from the right
     samples: Samples
 
+    def but(self, bounds: Tensor, radius: Tensor | None, axis: int | None = None) -> Clean:
+        """Of the same samples, another interval and radius."""
+        return Clean(bounds, radius, self.axis if axis is None else axis, self.samples)
+
 
 @dataclass(eq=False)
 class Excess:

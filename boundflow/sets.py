@@ -16,8 +16,8 @@ A set is never changed: an in-place operator gives its tensor another set. `Boun
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -29,6 +29,7 @@ from .context import thread
 from .errors import CrossedBounds, MixedTensors, VoidBounds
 from .factors import Factors
 from .forms import Form, ball_form
+from .rows import Rows
 from .symbols import Symbols
 
 
@@ -130,6 +131,10 @@ class Set:
         form = self._form.dense if self._form is not None else None
         return Set(self.bounds, form, self.symbols, self.exact, self.nonnegative)
 
+    def without_clean(self) -> Set:
+        """The same set, of which it is not known any more what it is where a sample was left alone: always sound."""
+        return Set(self.bounds, self._form, self.symbols, self.exact, self.nonnegative)
+
     @property
     def untouched(self) -> Set:
         """The set where the own sample of each position was left alone: same center and rows, a smaller radius."""
@@ -142,6 +147,64 @@ class Set:
         else:
             form = ball_form(form.center, rounding.deviation(self.clean.bounds, form.center))
         return Set(self.clean.bounds, form, self.symbols, nonnegative=self.nonnegative)
+
+
+class Remainder(NamedTuple):
+    """What is known besides the linear part: the interval, and how far values are off the form (None without rows)."""
+
+    bounds: Tensor
+    radius: Tensor | None
+
+
+class Linear(NamedTuple):
+    """The linear part of an affine form: it is one and the same in every state."""
+
+    center: Tensor
+    generators: Tensor
+    rows: Rows
+    axis: int | None
+
+
+class States:
+    """The states of an operator's operands: as they are, and, under a budget, where the own sample was left alone.
+
+    A rule says what it does to the linear part, once, and what it does to a remainder, for each state:
+
+        over = States(a, b)
+        over.result("mul", [remainder(x, y) for x, y in over.views], linear, ...)
+
+    The second state is there if all operands agree on whose samples they hold.
+    """
+
+    def __init__(self, *operands: Any, found: tuple[Samples, int] | None | bool = True):
+        self.operands = operands
+        self.found = samples_of(*operands) if found is True else found or None
+        self.views: list[tuple[Any, ...]] = [operands]
+        if self.found is not None:
+            self.views.append(tuple(x.untouched if isinstance(x, Set) else x for x in operands))
+
+    def result(
+        self,
+        name: str,
+        remainders: Sequence[Remainder],
+        linear: Linear | None = None,
+        *,
+        nonnegative: bool = False,
+        sharp: bool = True,
+        factors: Factors | None = None,
+    ) -> Set:
+        """The set with this linear part and these remainders, one for each state."""
+        (bounds, radius), *others = remainders
+        form = None
+        if linear is not None:
+            assert radius is not None
+            form = Form(linear.center, linear.generators, radius, linear.rows, linear.axis)
+        clean = None
+        if others and self.found is not None:
+            samples, axis = self.found
+            clean = Clean(*others[0], axis, samples)
+        symbols = symbols_of(*self.operands)
+        return concretised(name, bounds, form, symbols, nonnegative, clean, sharp, factors)
 
 
 def checked(operator: str, bounds: Tensor, symbols: Symbols | None) -> None:
@@ -196,12 +259,12 @@ def concretised(
         bounds = _within(bounds, form.center, rounding.up(reach[0] if apart else reach), form.radius)
         if clean is not None and clean.radius is not None:
             inner = _within(clean.bounds, form.center, reach[1] if apart else reach, clean.radius)
-            clean = Clean(inner, clean.radius, clean.axis, clean.samples)
+            clean = clean.but(inner, clean.radius)
     checked(operator, bounds, symbols)
     if clean is not None:
         inner = clean.bounds.clamp_min(0.0) if nonnegative else clean.bounds
         checked(operator, inner, symbols)
-        clean = Clean(inner, clean.radius if form is not None else None, clean.axis, clean.samples)
+        clean = clean.but(inner, clean.radius if form is not None else None)
         if form is not None and clean.radius is not None:  # the form holds it where the sample was left alone, too
             form = Form(form.center, form.generators, form.radius.maximum(clean.radius), form.rows, form.axis)
     return Set(bounds, form, symbols, nonnegative=nonnegative, clean=clean)

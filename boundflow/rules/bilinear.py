@@ -23,13 +23,16 @@ from torch import Tensor
 
 from .. import rounding
 from ..bounded import aten, replaces, rule
-from ..clean import Clean, Excess, OwnRows, Samples, without_own
+from ..clean import Excess, OwnRows, Samples, without_own
 from ..context import keeps_by_sample
 from ..factors import Factors
 from ..forms import Form
 from ..rows import NO_ROWS, Rows
 from ..sets import (
+    Linear,
+    Remainder,
     Set,
+    States,
     as_set,
     concretised,
     has_own_rows,
@@ -49,14 +52,13 @@ from .structural import selected
 Product = Callable[[Tensor, Tensor], Tensor]
 
 
-def bilinear_form(a: Any, b: Any, f: Product, left: Product, right: Product, terms: float, axis: int | None) -> Form:
-    """The affine rule; ``left`` and ``right`` are f with generator rows on its first or second operand.
+def linear_product(a: Any, b: Any, f: Product, left: Product, right: Product, axis: int | None) -> Linear:
+    """The linear part; ``left`` and ``right`` are f with generator rows on its first or second operand.
 
     Own rows are rows like any other, because positions stay apart; ``axis`` is where the sample axis ends up.
     """
     generators, rows = _row_products(a, b, left, right)
-    center, radius = product_of_forms(a, b, f, terms)
-    return Form(center, generators, radius, rows, axis if rows.batch is not None else None)
+    return Linear(center_of_product(a, b, f), generators, rows, axis if rows.batch is not None else None)
 
 
 def _row_products(a: Any, b: Any, left: Product, right: Product) -> tuple[Tensor, Rows]:
@@ -77,23 +79,27 @@ def _row_products(a: Any, b: Any, left: Product, right: Product) -> tuple[Tensor
     return generators, rows
 
 
-def product_of_forms(a: Any, b: Any, f: Product, terms: float) -> tuple[Tensor, Tensor]:
-    """Center and radius of the product."""
+def center_of_product(a: Any, b: Any, f: Product) -> Tensor:
+    """``f(ca, cb)``."""
+    first, second = (x.form.center if isinstance(x, Set) and not plain(x) else None for x in (a, b))
+    like = first if first is not None else second
+    assert like is not None
+    return f(as_tensor(a, like) if first is None else first, as_tensor(b, like) if second is None else second)
+
+
+def radius_of_product(a: Any, b: Any, f: Product, terms: float) -> Tensor:
+    """How far the product can be off its linear part."""
     dtype = a.dtype if isinstance(a, Set) else b.dtype
     charge, lost = rounding.gamma(terms, dtype), rounding.tiny(terms, dtype)
     if plain(a) or plain(b):
         form, y = (b.form, as_tensor(a, b.bounds)) if plain(a) else (a.form, as_tensor(b, a.bounds))
-
-        def product(x: Tensor, y: Tensor) -> Tensor:
-            return f(y, x) if plain(a) else f(x, y)
-
-        radius = product(rounding.up(form.radius + charge * form.modulus), y.abs())
-        return product(form.center, y), rounding.up(radius) + lost
+        wide = rounding.up(form.radius + charge * form.modulus)
+        return rounding.up(f(y.abs(), wide) if plain(a) else f(wide, y.abs())) + lost
     first, second = a.form, b.form
     rounded = charge * second.modulus
     radius = f(first.center.abs(), rounding.up(second.radius + rounded)) + f(first.reach, rounded)
     radius = radius + f(a.deviation, b.deviation) + f(first.radius, second.center.abs())
-    return f(first.center, second.center), rounding.up(radius) + lost
+    return rounding.up(radius) + lost
 
 
 def _ball_product(a: Any, b: Any, f: Product, terms: float) -> tuple[Tensor, Tensor]:
@@ -159,16 +165,17 @@ def contraction(
     if samples is matrix_samples and _clean_samples(a, b) is not None:
         product = _affine_contraction(name, a, b, f, left, right, terms, samples)
         return product if bias is None else combination(name, [(product, 1.0), (bias, 1.0)], terms=terms + 3)
-    center, radius = _ball_product(a, b, f, terms + 2)
-    if bias is not None:
-        middle, spread = (value(bias), 0.0) if plain(bias) else _middle(bias)
-        center = center + middle
-        radius = torch.add(radius + spread, middle.abs() + spread, alpha=rounding.gamma(terms + 2, center.dtype))
-    clean = _clean_product(a, b, f, terms + 2, samples, None)
-    if clean is not None and bias is not None:
-        total = combination(name, [(Set(clean.bounds), 1.0), (bias, 1.0)], terms=terms + 3)
-        clean = Clean(total.bounds, None, clean.axis, clean.samples)
-    return concretised(name, rounding.around(center, radius), None, symbols_of(a, b, bias), clean=clean)
+
+    def interval(a: Any, b: Any, bias: Any) -> Tensor:
+        center, radius = _ball_product(a, b, f, terms + 2)
+        if bias is not None:
+            middle, spread = (value(bias), 0.0) if plain(bias) else _middle(bias)
+            center = center + middle
+            radius = torch.add(radius + spread, middle.abs() + spread, alpha=rounding.gamma(terms + 2, center.dtype))
+        return rounding.around(center, radius)
+
+    over = _apart_states(a, b, samples(a, b)[2], bias)
+    return over.result(name, [Remainder(interval(*view), None) for view in over.views])
 
 
 def _affine_contraction(
@@ -189,16 +196,19 @@ def _affine_contraction(
         excess = _worst_product(a, b, terms, affine, own)
     bounds = excess.bounds() if excess is not None else rounding.around(*_ball_product(a, b, f, terms))
     if not affine:
-        clean = _clean_product(a, b, f, terms, samples, None) if excess is None else None
-        return _with_excess(concretised(name, bounds, None, symbols_of(a, b), clean=clean), excess)
+        over = _apart_states(a, b, samples(a, b)[2] if excess is None else None)
+        intervals = [bounds, *(_interval(x, y, f, terms) for x, y in over.views[1:])]
+        return _with_excess(over.result(name, [Remainder(interval, None) for interval in intervals]), excess)
     if samples is matrix_samples and _summed_over_samples(a, b):
         form = _sample_sum_form(a, b, f, left, right, terms, excess, own)
         return _with_excess(concretised(name, bounds, form, symbols_of(a, b), sharp=sharp), excess)
     a, b, axis = samples(a, b)
-    form = bilinear_form(a, b, f, left, right, terms, axis)
-    clean = _clean_product(a, b, f, terms, samples, form)
+    linear = linear_product(a, b, f, left, right, axis)
+    over = _apart_states(a, b, axis)
+    remainders = [Remainder(bounds, radius_of_product(a, b, f, terms))]
+    remainders += [Remainder(_interval(x, y, f, terms), radius_of_product(x, y, f, terms)) for x, y in over.views[1:]]
     factors = _factors(a, b, None) if samples is matrix_samples and sharp else None
-    return concretised(name, bounds, form, symbols_of(a, b), clean=clean, sharp=sharp, factors=factors)
+    return over.result(name, remainders, linear, sharp=sharp, factors=factors)
 
 
 def _factors(a: Any, b: Any, bias: Any) -> Factors | None:
@@ -223,19 +233,18 @@ def _with_excess(total: Set, excess: Excess | None) -> Set:
     return total
 
 
-def _clean_product(a: Any, b: Any, f: Product, terms: float, samples: Rule, form: Form | None) -> Clean | None:
-    """The same product of what the operands are where their own sample was left alone."""
+def _apart_states(a: Any, b: Any, axis: int | None, *others: Any) -> States:
+    """The states of a product that leaves samples apart, on this axis: one of the factors may know its clean state."""
     known = [x.clean for x in (a, b) if isinstance(x, Set) and x.clean is not None]
-    if len(known) != 1 or any(only_touched(x) for x in (a, b)):
-        return None
-    axis = samples(a, b)[2]
-    if axis is None:
-        return None
-    within_a, within_b = _untouched(a, b)
-    interval_a, interval_b = (Set(x.bounds) if isinstance(x, Set) and not plain(x) else x for x in (within_a, within_b))
-    bounds = rounding.around(*_ball_product(interval_a, interval_b, f, terms))
-    radius = product_of_forms(within_a, within_b, f, terms)[1] if form is not None else None
-    return Clean(bounds, radius, axis, known[0].samples)
+    if axis is None or len(known) != 1 or any(only_touched(x) for x in (a, b)):
+        return States(a, b, *others, found=None)
+    return States(a, b, *others, found=(known[0].samples, axis))
+
+
+def _interval(a: Any, b: Any, f: Product, terms: float) -> Tensor:
+    """The interval of a product of two intervals, whatever their forms are."""
+    a, b = (Set(x.bounds) if isinstance(x, Set) and not plain(x) else x for x in (a, b))
+    return rounding.around(*_ball_product(a, b, f, terms))
 
 
 def matrix_samples(a: Any, b: Any) -> tuple[Any, Any, int | None]:
@@ -326,8 +335,8 @@ def _worst_product(a: Any, b: Any, terms: float, affine: bool, own: OwnRows | No
         beyond = torch.stack((clean[0] - touched[0], touched[1] - clean[1])).clamp_min(0.0)
         radius = more = None
         if affine:
-            before = product_of_forms(inner_a, inner_b, _outer, terms)[1]
-            more = rounding.up(product_of_forms(piece, b, _outer, terms)[1] - before).clamp_min(0.0)
+            before = radius_of_product(inner_a, inner_b, _outer, terms)
+            more = rounding.up(radius_of_product(piece, b, _outer, terms) - before).clamp_min(0.0)
             radius = before.sum(0) * (1 + rounding.gamma(terms, before.dtype))
             own_here = None if own is None else OwnRows(own.rows[:, :, here], own.zero_when_clean)
             more = without_own(touched, clean, more, own_here, moduli, terms)
@@ -346,7 +355,7 @@ def _sample_sum_form(
     a: Any, b: Any, f: Product, left: Product, right: Product, terms: float, excess: Excess | None, own: OwnRows | None
 ) -> Form:
     """``sum_i a_mi b_ip`` over samples i: own row f at i becomes a row of its own."""
-    center, radius = product_of_forms(a, b, f, terms)
+    center, radius = center_of_product(a, b, f), radius_of_product(a, b, f, terms)
     batches = [x.form.rows.batch for x in (a, b) if isinstance(x, Set) and x.affine]
     batch = next((batch for batch in batches if batch is not None), None)
     first, second = (

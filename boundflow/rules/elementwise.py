@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -12,22 +13,21 @@ from torch import Tensor
 
 from .. import rounding
 from ..bounded import aten, rule
-from ..clean import Clean
 from ..errors import VoidBounds
 from ..forms import Form
 from ..sets import (
+    Remainder,
     Set,
+    States,
     as_set,
     concretised,
-    has_own_rows,
     nonnegative,
     own_axis,
     plain,
     same_kind,
-    samples_of,
     symbols_of,
 )
-from .bilinear import Product, bilinear_form, product_of_forms
+from .bilinear import Product, linear_product, radius_of_product
 from .constants import to_copy
 from .linear import as_tensor, broadcast, combination
 
@@ -79,29 +79,23 @@ def product(a: Any, b: Any, sharp: bool = True) -> Set:
     same_kind(a, b)
     if isinstance(a, int | float) or isinstance(b, int | float):
         return scaled(b, float(a)) if isinstance(a, int | float) else scaled(a, float(b))
-    bounds = _rounded(_elementwise(a, b, torch.mul), a, b)
-    form = None
-    if any(isinstance(x, Set) and x.affine for x in (a, b)):
-        form = _elementwise_form(a, b)
     sharp = sharp and all(isinstance(x, Set) and x.affine for x in (a, b))
-    clean = _clean(a, b, torch.mul, form)
-    return concretised("mul", bounds, form, symbols_of(a, b), nonnegative(a, b), clean, sharp)
+
+    def interval(x: Any, y: Any) -> Tensor:
+        return _rounded(_elementwise(x, y, torch.mul), x, y)
+
+    return _bilinear("mul", a, b, interval, nonnegative(a, b), sharp)
 
 
-def _clean(a: Any, b: Any, f: Product, form: Form | None) -> Clean | None:
-    """The same product or quotient of what the operands are where their own sample was left alone."""
-    found = samples_of(a, b)
-    written_out = form is not None and form.rows.batch is None and any(has_own_rows(x) for x in (a, b))
-    if found is None or written_out:  # then a sample's own rows are not told from those of everything else
-        return None
-    a, b = (x.untouched if isinstance(x, Set) else x for x in (a, b))
-    radius = product_of_forms(a, b, f, 1)[1] if form is not None else None
-    samples, axis = found
-    return Clean(_rounded(_elementwise(a, b, f), a, b), radius, axis, samples)
-
-
-def _elementwise_form(a: Any, b: Any) -> Form:
+def _bilinear(
+    name: str, a: Any, b: Any, interval: Callable[..., Tensor], never_negative: bool, sharp: bool, *others: Any
+) -> Set:
+    """``a b`` as an affine form, with an interval of its own, which may ask for other operands, in every state."""
     (a, b), axis = own_axis(a, b)
+    over = States(a, b, *others)
+    if not any(isinstance(x, Set) and x.affine for x in (a, b)):
+        remainders = [Remainder(interval(*view), None) for view in over.views]
+        return over.result(name, remainders, nonnegative=never_negative)
     dims = max(x.dim() for x in (a, b) if isinstance(x, Tensor | Set))
 
     def left(rows: Tensor, y: Tensor) -> Tensor:
@@ -110,26 +104,32 @@ def _elementwise_form(a: Any, b: Any) -> Form:
     def right(x: Tensor, rows: Tensor) -> Tensor:
         return x * broadcast(rows, dims)
 
-    return bilinear_form(a, b, torch.mul, left, right, 1, axis)
+    linear = linear_product(a, b, torch.mul, left, right, axis)
+    radii = [radius_of_product(x, y, torch.mul, 1) for x, y, *_ in over.views]
+    remainders = [Remainder(interval(*view), radius) for view, radius in zip(over.views, radii, strict=True)]
+    return over.result(name, remainders, linear, nonnegative=never_negative, sharp=sharp)
 
 
 def scaled(x: Set, factor: float) -> Set:
     """``factor x`` for a number."""
     rounding.require_normal(factor, x.dtype)
-    raw = (x.bounds if factor >= 0 else x.bounds.flip(0)) * factor
-    form = _elementwise_form(x, factor) if x.affine else None
-    bounds, clean = rounding.outward_sum(raw, raw.abs(), 1), _clean(x, factor, torch.mul, form)
-    return concretised("mul", bounds, form, x.symbols, nonnegative(x, factor), clean, sharp=False)
+
+    def interval(x: Set, factor: float) -> Tensor:
+        raw = (x.bounds if factor >= 0 else x.bounds.flip(0)) * factor
+        return rounding.outward_sum(raw, raw.abs(), 1)
+
+    return _bilinear("mul", x, factor, interval, nonnegative(x, factor), False)
 
 
 def quotient(x: Set, divisor: float) -> Set:
     """``x / divisor`` for a number other than zero."""
     rounding.require_normal(divisor, x.dtype)
-    raw = (x.bounds if divisor > 0 else x.bounds.flip(0)) / divisor
-    reciprocal = _reciprocal_ball(divisor, x)
-    form = _elementwise_form(x, reciprocal) if x.affine else None
-    bounds, clean = rounding.outward_sum(raw, raw.abs(), 1), _clean(x, reciprocal, torch.mul, form)
-    return concretised("div", bounds, form, x.symbols, nonnegative(x, divisor), clean, sharp=False)
+
+    def interval(x: Set, inverse: Set) -> Tensor:
+        raw = (x.bounds if divisor > 0 else x.bounds.flip(0)) / divisor
+        return rounding.outward_sum(raw, raw.abs(), 1)
+
+    return _bilinear("div", x, _reciprocal_ball(divisor, x), interval, nonnegative(x, divisor), False)
 
 
 def square(x: Set) -> Set:
@@ -151,11 +151,14 @@ def square(x: Set) -> Set:
     return concretised("square", bounds, form, x.symbols, nonnegative=True)
 
 
-def without_zero(x: Set, what: str) -> None:
-    """Division needs a divisor that is never zero."""
+def without_zero(x: Set, what: str) -> Set:
+    """A divisor, which is never zero; where it may be for samples that were left alone, that state is forgotten."""
     low, high = x.bounds.unbind(0)
     if not bool(((low > 0) | (high < 0)).all()):
         raise VoidBounds(f"{what}: the divisor may be zero, so the quotient is unbounded", x.step)
+    if x.clean is not None and not bool(((x.clean.bounds[0] > 0) | (x.clean.bounds[1] < 0)).all()):
+        return x.without_clean()
+    return x
 
 
 @rule(aten.div.Tensor, aten.div.Scalar, example=lambda t: (t(2, 3), t(3, low=0.5, high=3)))
@@ -166,20 +169,20 @@ def div(a: Any, b: Any) -> Set:
     same_kind(a, b)
     if plain(b):
         a = as_set(a)
-        divisor = as_tensor(b, a.bounds)
-        if bool((divisor == 0).any()):
+        if bool((as_tensor(b, a.bounds) == 0).any()):
             raise VoidBounds("div: division by zero", a.step)
     else:
-        without_zero(b, "div")
-    bounds = _rounded(_elementwise(a, b, torch.div), a, b)
-    form = None
+        b = without_zero(b, "div")
+    inverse = _reciprocal_ball(b, as_set(a))
     if isinstance(b, Set) and b.affine:
         from .functions import reciprocal
 
-        form = mul(a, reciprocal(b)).form
-    elif isinstance(a, Set) and a.affine:
-        form = _elementwise_form(a, _reciprocal_ball(b, a))
-    return concretised("div", bounds, form, symbols_of(a, b), nonnegative(a, b))
+        inverse = reciprocal(b)
+
+    def interval(a: Any, inverse: Set, b: Any) -> Tensor:
+        return _rounded(_elementwise(a, b, torch.div), a, b)
+
+    return _bilinear("div", a, inverse, interval, nonnegative(a, b), True, b)
 
 
 def _reciprocal_ball(b: Any, like: Set) -> Any:

@@ -353,8 +353,7 @@ def _positive(name: str, *options: float) -> None:
 
 @rule(aten.reciprocal.default, example=lambda t: (t(3, 4, low=0.3, high=3),))
 def reciprocal(x: Set) -> Set:
-    without_zero(x, "reciprocal")
-    return apply(RECIPROCAL, x)
+    return apply(RECIPROCAL, without_zero(x, "reciprocal"))
 
 
 @rule(aten.pow.Tensor_Scalar, example=lambda t: (t(3, 4), 3))

@@ -19,9 +19,21 @@ from torch import Tensor
 
 from .. import rounding
 from ..bounded import aten, rule
-from ..clean import Clean
-from ..forms import Form
-from ..sets import Set, concretised, nonnegative, own_axis, plain, point, same_kind, samples_of, symbols_of, value
+from ..sets import (
+    Linear,
+    Remainder,
+    Set,
+    States,
+    as_set,
+    nonnegative,
+    own_axis,
+    plain,
+    point,
+    same_kind,
+    samples_of,
+    symbols_of,
+    value,
+)
 from .constants import constant
 from .elementwise import hull, mul
 from .linear import broadcast, combination
@@ -146,15 +158,23 @@ def where(condition: Any, a: Any, b: Any) -> Set:
         a, b, axis = a.dense(), b.dense(), None
     dims = max(condition.dim(), a.dim(), b.dim())
     certain, possible = _truth(condition, dims)
-    (al, au), (bl, bu) = broadcast(a.bounds, dims), broadcast(b.bounds, dims)
     undecided = possible & ~certain
-    low = torch.where(certain, al, torch.where(undecided, torch.minimum(al, bl), bl))
-    high = torch.where(certain, au, torch.where(undecided, torch.maximum(au, bu), bu))
-    bounds = torch.stack((low, high))
-    form = None
-    if a.affine or b.affine:
-        form = _where_form(certain, undecided, a, b, bounds, axis)
-    return concretised("where", bounds, form, symbols_of(condition, a, b), nonnegative(a, b))
+    affine = a.affine or b.affine
+
+    def remainder(a: Set, b: Set) -> Remainder:
+        (al, au), (bl, bu) = broadcast(a.bounds, dims), broadcast(b.bounds, dims)
+        low = torch.where(certain, al, torch.where(undecided, torch.minimum(al, bl), bl))
+        high = torch.where(certain, au, torch.where(undecided, torch.maximum(au, bu), bu))
+        return Remainder(torch.stack((low, high)), _where_radius(certain, undecided, a, b) if affine else None)
+
+    # a condition on sets may be decided otherwise where a sample was left alone
+    over = States(
+        a, b, found=samples_of(a, b) if not isinstance(condition, Set) and condition.dim() <= a.dim() else None
+    )
+    linear = _where_linear(certain, undecided, a, b, dims, axis) if affine else None
+    result = over.result("where", [remainder(*view) for view in over.views], linear, nonnegative=nonnegative(a, b))
+    result.symbols = symbols_of(condition, a, b)
+    return result
 
 
 def _as_sets(condition: Any, a: Any, b: Any) -> tuple[Set, Set]:
@@ -165,30 +185,28 @@ def _as_sets(condition: Any, a: Any, b: Any) -> tuple[Set, Set]:
     return constant(a, dtype, condition.device), constant(b, dtype, condition.device)
 
 
-def _where_form(certain: Tensor, undecided: Tensor, a: Set, b: Set, bounds: Tensor, axis: int | None) -> Form:
-    """Where undecided: the middle of the two forms, and half their distance as radius.
+def _where_linear(certain: Tensor, undecided: Tensor, a: Set, b: Set, dims: int, axis: int | None) -> Linear:
+    """Where undecided: the middle of the two forms."""
+    rows = a.form.rows.union(b.form.rows)
+    rows_a, rows_b = (broadcast(rows.place(x.form.generators, x.form.rows), dims) for x in (a, b))
+    center = _choice(certain, undecided, a.form.center, b.form.center, 0.5 * (a.form.center + b.form.center))
+    return Linear(center, _choice(certain, undecided, rows_a, rows_b, 0.5 * (rows_a + rows_b)), rows, axis)
+
+
+def _where_radius(certain: Tensor, undecided: Tensor, a: Set, b: Set) -> Tensor:
+    """Where undecided: half the distance of the two.
 
     ``x in {a, b}`` is ``(a + b)/2 +- (a - b)/2``, and |a - b|/2 is at most half the largest distance of the bounds.
     """
-    rows = a.form.rows.union(b.form.rows)
-    dims = bounds.dim() - 1
-    rows_a = broadcast(rows.place(a.form.generators, a.form.rows), dims)
-    rows_b = broadcast(rows.place(b.form.generators, b.form.rows), dims)
     distance = combination("where", [(a, 1.0), (b, -1.0)])
-    half = 0.5 * rounding.up(distance.bounds.abs().amax(0))
-    charge = rounding.gamma(3, bounds.dtype)
+    half, charge = 0.5 * rounding.up(distance.bounds.abs().amax(0)), rounding.gamma(3, a.dtype)
     extra = half + 0.5 * (a.form.radius + b.form.radius) + charge * (a.form.modulus + b.form.modulus)
+    between = rounding.up(extra) + rounding.tiny(2, a.dtype)
+    return _choice(certain, undecided, a.form.radius, b.form.radius, between)
 
-    def choose(x: Tensor, y: Tensor, between: Tensor) -> Tensor:
-        return torch.where(certain, x, torch.where(undecided, between, y))
 
-    return Form(
-        choose(a.form.center, b.form.center, 0.5 * (a.form.center + b.form.center)),
-        choose(rows_a, rows_b, 0.5 * (rows_a + rows_b)),
-        choose(a.form.radius, b.form.radius, rounding.up(extra) + rounding.tiny(2, bounds.dtype)),
-        rows,
-        axis,
-    )
+def _choice(certain: Tensor, undecided: Tensor, x: Tensor, y: Tensor, between: Tensor) -> Tensor:
+    return torch.where(certain, x, torch.where(undecided, between, y))
 
 
 @rule(
@@ -213,40 +231,48 @@ def gated(grad: Any, condition: Set, x: Any = None, clean_condition: Set | None 
     where the gate is undecided), and |g - f| is the doubt. ``clean_condition`` is the gate where the own sample of x
     was left alone; the factor is best for it or for touched samples, whichever adds up to less over the samples.
     """
-    grad = grad if isinstance(grad, Set) else point(grad)
-    clean_condition = condition if clean_condition is None else clean_condition
-    shut_open = condition.bounds.to(grad.dtype)
-    bounds = _gate_bounds(grad.bounds, shut_open)
-    found = samples_of(grad, x, condition)
-    untouched = grad.untouched if found else grad
-    inner_gate = clean_condition.bounds.to(grad.dtype) if found else shut_open
-    form, radius = None, None
-    if grad.affine:
+    grad = as_set(grad)
+    over = States(grad, found=samples_of(grad, x, condition))
+    gates = [condition.bounds.to(grad.dtype)]
+    if over.found is not None:
+        gates.append((condition if clean_condition is None else clean_condition).bounds.to(grad.dtype))
+    intervals = [_gate_bounds(view.bounds, gate) for (view,), gate in zip(over.views, gates, strict=True)]
+    if not grad.affine:
+        return _gate_result(over, [Remainder(interval, None) for interval in intervals], None, condition)
+    factor, radii = _best_factor(over, gates)
+    center, form = (factor * grad.form.center).expand(intervals[0].shape[1:]), grad.form
+    linear = Linear(center, factor * form.generators, form.rows, form.axis)
+    remainders = [Remainder(interval, radius) for interval, radius in zip(intervals, radii, strict=True)]
+    return _gate_result(over, remainders, linear, condition)
 
-        def radii(gate: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-            """The factor that is best for a gate, and the radii it leaves for touched and clean samples."""
-            factor, both = 0.5 * (gate[1] + gate[0]), []
-            for x, real in ((grad, shut_open), (untouched, inner_gate)):
-                doubt = torch.maximum(real[1] - factor, factor - real[0])
-                modulus = rounding.up(x.deviation + x.form.center.abs())
-                both.append(rounding.up(factor * x.form.radius + doubt * modulus) + rounding.tiny(1, grad.dtype))
-            return factor, torch.maximum(*both), both[1]
 
-        factor, total, radius = radii(inner_gate)
-        if found:
-            other = radii(shut_open)
-            first = found[0].cheaper_line((total, radius), other[1:], found[1])
-            factor, total, radius = (
-                torch.where(first, a, b) for a, b in zip((factor, total, radius), other, strict=True)
-            )
-        center, generators = factor * grad.form.center, factor * grad.form.generators
-        form = Form(center.expand(bounds.shape[1:]), generators, total, grad.form.rows, grad.form.axis)
-    clean = None
-    if found:
-        samples, axis = found
-        clean = Clean(_gate_bounds(untouched.bounds, inner_gate), radius, axis, samples)
+def _gate_result(over: States, remainders: list[Remainder], linear: Linear | None, condition: Set) -> Set:
     # decided gates keep or clear the bounds, and an undecided one takes the hull with 0: no form does better
-    return concretised("gate", bounds, form, symbols_of(grad, condition), clean=clean, sharp=False)
+    result = over.result("gate", remainders, linear, sharp=False)
+    result.symbols = symbols_of(result, condition)
+    return result
+
+
+def _best_factor(over: States, gates: list[Tensor]) -> tuple[Tensor, list[Tensor]]:
+    """One factor for all states, and the radius it leaves in each: of the gate that makes errors add up to less."""
+
+    def radii(factor: Tensor) -> list[Tensor]:
+        found = []
+        for (view,), gate in zip(over.views, gates, strict=True):
+            doubt = torch.maximum(gate[1] - factor, factor - gate[0])
+            modulus = rounding.up(view.deviation + view.form.center.abs())
+            radius = rounding.up(factor * view.form.radius + doubt * modulus) + rounding.tiny(1, view.dtype)
+            found.append(radius)
+        return [torch.maximum(*found), found[1]] if len(found) > 1 else found
+
+    factors = [0.5 * (gate[1] + gate[0]) for gate in reversed(gates)]  # the clean one first
+    if over.found is None:
+        return factors[0], radii(factors[0])
+    samples, axis = over.found
+    (touched, clean), (other_touched, other_clean) = map(radii, factors)
+    first = samples.cheaper_line((touched, clean), (other_touched, other_clean), axis)
+    chosen = [torch.where(first, touched, other_touched), torch.where(first, clean, other_clean)]
+    return torch.where(first, factors[0], factors[1]), chosen
 
 
 def _gate_bounds(bounds: Tensor, shut_open: Tensor) -> Tensor:

@@ -17,14 +17,17 @@ from torch import Tensor
 
 from .. import rounding
 from ..bounded import aten, rule
-from ..clean import Clean, Excess, OwnRows, Samples, without_own
+from ..clean import Excess, OwnRows, without_own
 from ..context import keeps_by_sample
 from ..errors import MixedTensors, UnsupportedOperator
 from ..factors import Factors
 from ..forms import Form
 from ..rows import NO_ROWS
 from ..sets import (
+    Linear,
+    Remainder,
     Set,
+    States,
     as_set,
     concretised,
     nonnegative,
@@ -32,8 +35,6 @@ from ..sets import (
     plain,
     same_kind,
     sample_axis,
-    samples_of,
-    symbols_of,
     value,
 )
 from .structural import axis, selected
@@ -57,52 +58,76 @@ def summed(
     x = as_set(x)
     if axis is None and over_samples is None:
         x = x.dense()
-    excess = None
-    if x.clean is not None and over_samples is not None:
-        excess = _worst_sum(x, over_samples, terms)
+    if over_samples is not None:
+        return _over_samples(name, x, f, terms, over_samples)
+
+    def remainder(view: Set) -> Remainder:
+        bounds = rounding.outward_sum(f(view.bounds, 1), f(view.bounds.abs(), 1), terms)
+        return Remainder(bounds, _summed_radius(view.form.radius, x.form, f, terms) if x.affine else None)
+
+    over = States(x, found=None if x.clean is None or axis is None else (x.clean.samples, axis))
+    linear = None
+    if x.affine:
+        rows = x.form.rows
+        center, generators = f(x.form.center, 0), f(x.form.generators, 1)
+        linear = Linear(center, generators, rows, axis if rows.batch is not None else None)
+    return over.result(name, [remainder(*view) for view in over.views], linear, nonnegative=x.nonnegative)
+
+
+def _summed_radius(radius: Tensor, form: Form, f: Callable[[Tensor, int], Tensor], terms: float) -> Tensor:
+    """The radius of a sum, whose terms all have rows that were rounded."""
+    total = f(radius + rounding.gamma(terms, radius.dtype) * form.modulus, 0)
+    return rounding.up(total) + rounding.tiny(terms, radius.dtype)
+
+
+def _over_samples(
+    name: str,
+    x: Set,
+    f: Callable[[Tensor, int], Tensor],
+    terms: float,
+    over_samples: Callable[[Tensor, int], Tensor],
+) -> Set:
+    """A sum over the sample axis: own rows are written out, and of what touched samples add the k largest are taken."""
+    excess = _worst_sum(x, over_samples, terms) if x.clean is not None else None
+    if excess is not None:
         bounds = excess.bounds()
     else:
         bounds = rounding.outward_sum(f(x.bounds, 1), f(x.bounds.abs(), 1), terms)
-    form, clean = None, None
-    if x.clean is not None and axis is not None:
-        inner = rounding.outward_sum(f(x.clean.bounds, 1), f(x.clean.bounds.abs(), 1), terms)
-        clean = Clean(inner, None, axis, x.clean.samples)
+    form = None
     if x.affine:
-
-        def radius(own: Tensor, g: Callable[[Tensor, int], Tensor]) -> Tensor:
-            total = g(own + rounding.gamma(terms, x.dtype) * x.form.modulus, 0)
-            return rounding.up(total) + rounding.tiny(terms, x.dtype)
-
-        generators, rows, error, own = x.form.generators, x.form.rows, radius(x.form.radius, f), None
-        if over_samples is not None and rows.batch is not None:
-            samples = x.clean.samples if x.clean is not None else None
-            terms_of_rows = over_samples(generators[rows.split()[2].to(x.device)], 1)
-            own = OwnRows.of(rows.batch, terms_of_rows, x.symbols.table, samples)
-        by_sample = x.clean is not None and x.clean.radius is not None
-        if by_sample and excess is not None and over_samples is not None:
+        generators, rows = x.form.generators, x.form.rows
+        own = _own_rows(x, over_samples)
+        if excess is not None and x.clean is not None and x.clean.radius is not None:
+            excess.radius = _summed_radius(x.clean.radius, x.form, f, terms)
             more = over_samples(rounding.up(x.form.radius - x.clean.radius).clamp_min(0.0), 0)
             more = more * (1 + rounding.gamma(terms, x.dtype))
-            excess.radius = radius(x.clean.radius, f)
             touched, inner = over_samples(x.bounds, 1), over_samples(x.clean.bounds, 1)
-            excess.more = without_own(touched, inner, more, own, over_samples(_moduli(x), 0), terms)
-        elif by_sample and clean is not None:
-            clean = Clean(clean.bounds, radius(x.clean.radius, f), clean.axis, clean.samples)
-        if own is not None:
+            excess.more = without_own(touched, inner, more, own, over_samples(_largest_moduli(x), 0), terms)
+        if own is not None and rows.batch is not None:
             rest, where, _ = rows.split()
-            apart = rows.batch.written_out(own.rows)
-            kept = f(generators[where.to(x.device)], 1)
-            rows, batch = rest.union(rows.batch.distinct), rows.batch
-            generators = rows.place(kept, rest) + rows.place(apart, batch.distinct)
+            batch, kept = rows.batch, f(generators[where.to(x.device)], 1)
+            rows = rest.union(batch.distinct)
+            generators = rows.place(kept, rest) + rows.place(batch.written_out(own.rows), batch.distinct)
         else:
             generators = f(generators, 1)
-        form = Form(f(x.form.center, 0), generators, error, rows, axis if rows.batch is not None else None)
+        form = Form(f(x.form.center, 0), generators, _summed_radius(x.form.radius, x.form, f, terms), rows)
         form = excess.around(form) if excess is not None and excess.radius is not None else form
-    total = concretised(name, bounds, form, x.symbols, x.nonnegative, clean)
+    total = concretised(name, bounds, form, x.symbols, x.nonnegative)
     total.excess = excess if keeps_by_sample() else None
     return total
 
 
-def _moduli(x: Set) -> Tensor:
+def _own_rows(x: Set, over_samples: Callable[[Tensor, int], Tensor]) -> OwnRows | None:
+    """The own rows of the terms of a sum over samples."""
+    batch = x.form.rows.batch
+    if batch is None:
+        return None
+    assert x.symbols is not None
+    rows = over_samples(x.form.generators[x.form.rows.split()[2].to(x.device)], 1)
+    return OwnRows.of(batch, rows, x.symbols.table, x.clean.samples if x.clean is not None else None)
+
+
+def _largest_moduli(x: Set) -> Tensor:
     """The largest modulus of every element, touched or clean."""
     assert x.clean is not None
     return torch.maximum(x.bounds.abs(), x.clean.bounds.abs()).amax(0)
@@ -113,7 +138,7 @@ def _worst_sum(x: Set, over_samples: Callable[[Tensor, int], Tensor], terms: flo
     assert x.clean is not None
     touched, clean = over_samples(x.bounds, 1), over_samples(x.clean.bounds, 1)
     # the moduli at their largest: the roundings of every member, and ours of the clean sum
-    moduli = over_samples(_moduli(x), 0).sum(0)
+    moduli = over_samples(_largest_moduli(x), 0).sum(0)
     interval = rounding.outward_sum(clean.sum(1), moduli, 2 * terms + 2)
     beyond = torch.stack((clean[0] - touched[0], touched[1] - clean[1])).clamp_min(0.0)
     return Excess(x.clean.samples, interval, beyond * (1 + rounding.gamma(terms, x.dtype)))
@@ -222,42 +247,35 @@ def combination(
         rounding.require_normal(a, like.dtype)
         if isinstance(x, int | float):
             rounding.require_normal(x, like.dtype)
-    ends = [(_ends(x, a, like, dims), a) for x, a in summands]
-    bounds = _accumulated(ends)
-    if charged is None and terms <= 3 and _rounds_once(summands, like.dtype):
-        bounds = rounding.outward(bounds)
-    else:
-        # other terms than the summands are charged at their largest, not at the end point of the same bound
-        loaded = ends if charged is None else [(_ends(x, 1.0, like, dims).abs().amax(0, True), a) for x, a in charged]
-        bounds = rounding.outward_sum(bounds, _accumulated([(end.abs(), abs(a)) for end, a in loaded]), terms)
-    form, clean = None, None
-    if any(x.affine for x in sets):
-        form = _combined_form(summands, charged or summands, terms, sets, bounds.shape[1:], axis)
-    found = samples_of(*operands)
-    if found is not None:
-        clean = _combined_clean(summands, charged or summands, terms, bounds.shape[1:], form, found)
-    never_negative = nonnegative(*operands) and all(a >= 0 for _, a in summands)
-    return concretised(name, bounds, form, symbols_of(*sets), never_negative, clean, sharp, factors)
+    once = charged is None and terms <= 3 and _rounds_once(summands, like.dtype)
+    shape, coefficients = (
+        torch.broadcast_shapes(*(x.shape for x in operands if isinstance(x, Tensor | Set))),
+        [a for _, a in summands],
+    )
+    affine = any(x.affine for x in sets)
+
+    def remainder(*view: Any) -> Remainder:
+        parts = list(zip(view, coefficients, strict=True))
+        ends = [(_ends(x, a, like, dims), a) for x, a in parts]
+        bounds = _accumulated(ends).expand(2, *shape)
+        if once:
+            bounds = rounding.outward(bounds)
+        else:
+            # other terms than the summands are charged at their largest, not at the end point of the same bound
+            loaded = ends if charged is None else [(_moduli(x, like, dims), a) for x, a in charged]
+            bounds = rounding.outward_sum(bounds, _accumulated([(end.abs(), abs(a)) for end, a in loaded]), terms)
+        return Remainder(bounds, _combined_radius(parts, charged or parts, terms, like, shape) if affine else None)
+
+    over = States(*operands)
+    linear = _combined(summands, sets, shape, axis) if affine else None
+    never_negative = nonnegative(*operands) and all(a >= 0 for a in coefficients)
+    remainders = [remainder(*view) for view in over.views]
+    return over.result(name, remainders, linear, nonnegative=never_negative, sharp=sharp, factors=factors)
 
 
-def _combined_clean(
-    summands: Sequence[tuple[Any, float]],
-    charged: Sequence[tuple[Any, float]],
-    terms: float,
-    shape: torch.Size,
-    form: Form | None,
-    found: tuple[Samples, int],
-) -> Clean:
-    """The same combination of what the operands are where their own sample was left alone."""
-    within = [(x.untouched if isinstance(x, Set) else x, a) for x, a in summands]
-    like = next(x for x, _ in within if isinstance(x, Set)).bounds
-    ends = [(_ends(x, a, like, len(shape)), a) for x, a in within]
-    loaded = [(_ends(x, 1.0, like, len(shape)).abs().amax(0, True), a) for x, a in charged]
-    moduli = _accumulated([(end.abs(), abs(a)) for end, a in loaded])
-    bounds = rounding.outward_sum(_accumulated(ends), moduli, terms).expand(2, *shape)
-    radius = _combined_radius(within, charged, terms, like, shape) if form is not None else None
-    samples, axis = found
-    return Clean(bounds, radius, axis, samples)
+def _moduli(x: Any, like: Tensor, dims: int) -> Tensor:
+    """The largest modulus of an operand."""
+    return _ends(x, 1.0, like, dims).abs().amax(0, True)
 
 
 def _rounds_once(summands: Sequence[tuple[Any, float]], dtype: torch.dtype) -> bool:
@@ -282,14 +300,10 @@ def _accumulated(terms: Sequence[tuple[Tensor, float]]) -> Tensor:
     return total if total.shape[0] == 2 else total.expand(2, *total.shape[1:])
 
 
-def _combined_form(
-    summands: Sequence[tuple[Any, float]],
-    charged: Sequence[tuple[Any, float]],
-    terms: float,
-    sets: Sequence[Set],
-    shape: torch.Size,
-    axis: int | None,
-) -> Form:
+def _combined(
+    summands: Sequence[tuple[Any, float]], sets: Sequence[Set], shape: torch.Size, axis: int | None
+) -> Linear:
+    """The linear part of ``sum_i a_i x_i``."""
     rows = NO_ROWS
     for x in sets:
         rows = rows.union(x.form.rows)
@@ -302,9 +316,8 @@ def _combined_form(
         else:
             center = torch.add(center, x.form.center, alpha=a)
             if x.affine:
-                placed = broadcast(rows.place(x.form.generators, x.form.rows), dims)
-                generators.add_(placed, alpha=a)
-    return Form(center, generators, _combined_radius(summands, charged, terms, like, shape), rows, axis)
+                generators.add_(broadcast(rows.place(x.form.generators, x.form.rows), dims), alpha=a)
+    return Linear(center, generators, rows, axis)
 
 
 def _combined_radius(
@@ -369,7 +382,7 @@ def neg(x: Set) -> Set:
     if form is not None:
         form = Form(-form.center, -form.generators, form.radius, form.rows, form.axis)
     if clean is not None:
-        clean = Clean(-clean.bounds.flip(0), clean.radius, clean.axis, clean.samples)
+        clean = clean.but(-clean.bounds.flip(0), clean.radius)
     return Set(-x.bounds.flip(0), form, x.symbols, x.exact, clean=clean)
 
 

@@ -16,10 +16,9 @@ from torch import Tensor
 
 from .. import rounding
 from ..bounded import aten, rule
-from ..clean import Clean
 from ..errors import UnsupportedOperator
 from ..forms import Form
-from ..sets import Set, concretised, sample_axis
+from ..sets import Linear, Remainder, Set, States, concretised, sample_axis
 from .elementwise import mul
 from .functions import EXP, SIGMOID
 from .linear import combination, sub, sum_
@@ -68,32 +67,34 @@ FLOOR_TERMS = 64
 def softmax_last(x: Set) -> Set:
     """Probabilities over the last axis."""
     x = x if sample_axis(x) != -1 else x.dense()
-    bounds, clean, form = softmax_bounds(x.bounds), x.clean, None
-    if clean is not None:
-        clean = Clean(softmax_bounds(clean.bounds), None, clean.axis, clean.samples)
-    if x.affine and x.shape[-1] == 2:
-        charge = (_logit_error(x.bounds) + rounding.gamma(3, x.dtype)) * bounds[1] + rounding.tiny(FLOOR_TERMS, x.dtype)
+    over = States(x)
+    images = [softmax_bounds(view.bounds) for (view,) in over.views]
+    if not x.affine:
+        return over.result("softmax", [Remainder(image, None) for image in images])
+    if x.shape[-1] == 2:
         first = apply(SIGMOID, sub(x, selected(x, lambda tensor, lead: tensor.flip(-1))))
-        form = first.form
-        form = Form(form.center, form.generators, rounding.up(form.radius + charge), form.rows, form.axis)
-        if clean is not None and first.clean is not None and first.clean.radius is not None:
-            clean = Clean(clean.bounds, rounding.up(first.clean.radius + charge), clean.axis, clean.samples)
-        else:
-            clean = None
-    elif x.affine:
-        form = _softmax_form(x, bounds)
-        if clean is not None:
-            radius = _softmax_form(x.untouched, clean.bounds).radius
-            clean = Clean(clean.bounds, radius, clean.axis, clean.samples)
-    return concretised("softmax", bounds, form, x.symbols, clean=clean)
+        charge = _softmax_charge(x, images[0])
+        over = States(x, found=None if first.clean is None else over.found)
+        radii = [rounding.up(view.form.radius + charge) for view in (first, first.untouched)]
+        linear = Linear(first.form.center, first.form.generators, first.form.rows, first.form.axis)
+    else:
+        p = torch.softmax(x.form.center, -1)
+        jacobian = p.unsqueeze(-1) * (torch.eye(x.shape[-1], dtype=x.dtype, device=x.device) - p.unsqueeze(-2))
+        radii = [_softmax_radius(view, p, jacobian, image) for (view,), image in zip(over.views, images, strict=True)]
+        generators = (jacobian @ x.form.generators.unsqueeze(-1)).squeeze(-1)
+        linear = Linear(p, generators, x.form.rows, x.form.axis)
+    remainders = [Remainder(image, radius) for image, radius in zip(images, radii, strict=False)]
+    return over.result("softmax", remainders[: len(over.views)], linear)
 
 
-def _softmax_form(x: Set, bounds: Tensor) -> Form:
-    classes = x.shape[-1]
-    charge = (_logit_error(x.bounds) + rounding.gamma(3, x.dtype)) * bounds[1] + rounding.tiny(FLOOR_TERMS, x.dtype)
-    f, eye = x.form, torch.eye(classes, dtype=x.dtype, device=x.device)
-    p = torch.softmax(f.center, -1)
-    jacobian = p.unsqueeze(-1) * (eye - p.unsqueeze(-2))
+def _softmax_charge(x: Set, image: Tensor) -> Tensor:
+    """What rounding does to probabilities."""
+    charge = _logit_error(x.bounds) + rounding.gamma(3, x.dtype)
+    return charge * image[1] + rounding.tiny(FLOOR_TERMS, x.dtype)
+
+
+def _softmax_radius(x: Set, p: Tensor, jacobian: Tensor, image: Tensor) -> Tensor:
+    f, eye = x.form, torch.eye(x.shape[-1], dtype=x.dtype, device=x.device)
     # the mean value theorem needs the slopes on the whole segment to the center, which may lie outside the interval
     ends = torch.stack((torch.minimum(x.bounds[0], f.center), torch.maximum(x.bounds[1], f.center)))
     low, high = softmax_bounds(ends)
@@ -103,13 +104,10 @@ def _softmax_form(x: Set, bounds: Tensor) -> Form:
     largest_j = torch.where(eye.bool(), peak.unsqueeze(-1), corners.amax(0))
     smallest_j = torch.where(eye.bool(), own.amin(0).unsqueeze(-1), corners.amin(0))
     off = torch.maximum(largest_j - jacobian, jacobian - smallest_j).clamp_min(0.0)
-    unit = rounding.gamma(classes + 4, x.dtype)
-    spread = x.deviation
-    slopes = jacobian.abs()
-    radius = (off + unit) @ spread.unsqueeze(-1) + slopes @ (f.radius + unit * f.modulus).unsqueeze(-1)
-    radius = rounding.up(radius.squeeze(-1) + charge + unit * p)
-    generators = (jacobian @ f.generators.unsqueeze(-1)).squeeze(-1)
-    return Form(p, generators, radius, f.rows, f.axis)
+    unit = rounding.gamma(x.shape[-1] + 4, x.dtype)
+    radius = (off + unit) @ x.deviation.unsqueeze(-1)
+    radius = radius + jacobian.abs() @ (f.radius + unit * f.modulus).unsqueeze(-1)
+    return rounding.up(radius.squeeze(-1) + _softmax_charge(x, image) + unit * p)
 
 
 def _classes_last(x: Set, dim: int, f: Callable[[Set], Set]) -> Set:

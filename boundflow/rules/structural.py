@@ -15,11 +15,11 @@ import torch
 from torch import Tensor
 
 from ..bounded import aten, rule
-from ..clean import Clean
+from ..clean import Clean, Samples
 from ..errors import Undecided, UnsupportedOperator
 from ..forms import Form, ball_form
 from ..rows import NO_ROWS
-from ..sets import Set, as_set, own_axis, point, same_kind, symbols_of
+from ..sets import Linear, Remainder, Set, States, as_set, only_touched, own_axis, point, same_kind
 
 
 def map_form(form: Form | None, f: Callable[[Tensor, int], Tensor]) -> Form | None:
@@ -65,7 +65,7 @@ def _map_clean(x: Set, form: Form | None, f: Callable[[Tensor, int], Tensor]) ->
     axis = form.axis if kept and form is not None else _moved_axis(x.bounds[0], clean.axis, f)
     if axis is None:
         return None
-    return Clean(f(clean.bounds, 1), f(clean.radius, 0) if clean.radius is not None else None, axis, clean.samples)
+    return clean.but(f(clean.bounds, 1), f(clean.radius, 0) if clean.radius is not None else None, axis)
 
 
 def selected(x: Any, f: Callable[[Tensor, int], Tensor]) -> Set:
@@ -228,20 +228,34 @@ def cat(parts: Sequence[Any], dim: int = 0) -> Set:
     axis = _common_axis(sets)
     if axis is None or axis + reference.dim() == dim:
         sets, axis = [part.dense() for part in sets], None
-    bounds = torch.cat([part.bounds for part in sets], dim + 1)
-    form = None
-    if any(part.affine for part in sets):
+    affine = any(part.affine for part in sets)
+
+    def remainder(*view: Set) -> Remainder:
+        bounds = torch.cat([part.bounds for part in view], dim + 1)
+        return Remainder(bounds, torch.cat([part.form.radius for part in view], dim) if affine else None)
+
+    over = States(*sets, found=_common_samples(sets, dim))
+    linear = None
+    if affine:
         rows = NO_ROWS
         for part in sets:
             rows = rows.union(part.form.rows)
-        form = Form(
-            torch.cat([part.form.center for part in sets], dim),
-            torch.cat([rows.place(part.form.generators, part.form.rows) for part in sets], dim + 1),
-            torch.cat([part.form.radius for part in sets], dim),
-            rows,
-            axis,
-        )
-    return Set(bounds, form, symbols_of(*sets), all(part.exact for part in sets))
+        center = torch.cat([part.form.center for part in sets], dim)
+        placed = [rows.place(part.form.generators, part.form.rows) for part in sets]
+        linear = Linear(center, torch.cat(placed, dim + 1), rows, axis)
+    result = over.result("cat", [remainder(*view) for view in over.views], linear, sharp=False)
+    result.exact = all(part.exact for part in sets)
+    return result
+
+
+def _common_samples(sets: Sequence[Set], dim: int) -> tuple[Samples, int] | None:
+    """Whose samples parts hold that are put side by side, and where, if not along the samples."""
+    known = [part.clean for part in sets if part.clean is not None]
+    if not known or any(only_touched(part) for part in sets):
+        return None
+    samples, axis = known[0].samples, known[0].axis
+    agree = all(clean.samples is samples and clean.axis == axis for clean in known)
+    return (samples, axis) if agree and axis + sets[0].dim() != dim else None
 
 
 @rule(aten.stack.default, example=lambda t: ([t(2, 3), t(2, 3)], -1))
@@ -293,15 +307,18 @@ def numbered(x: Set | Tensor) -> Tensor:
 def chosen(mask: Tensor, a: Set, b: Set) -> Set:
     """Elements of ``a`` where a plain mask is true, of ``b`` elsewhere: exact."""
     (a, b), axis = own_axis(a, b)
-    bounds = torch.where(mask, a.bounds, b.bounds)
-    form = None
-    if a.affine or b.affine:
+    affine = a.affine or b.affine
+
+    def remainder(a: Set, b: Set) -> Remainder:
+        radius = torch.where(mask, a.form.radius, b.form.radius) if affine else None
+        return Remainder(torch.where(mask, a.bounds, b.bounds), radius)
+
+    over = States(a, b)
+    linear = None
+    if affine:
         rows = a.form.rows.union(b.form.rows)
-        form = Form(
-            torch.where(mask, a.form.center, b.form.center),
-            torch.where(mask, rows.place(a.form.generators, a.form.rows), rows.place(b.form.generators, b.form.rows)),
-            torch.where(mask, a.form.radius, b.form.radius),
-            rows,
-            axis,
+        placed = [rows.place(x.form.generators, x.form.rows) for x in (a, b)]
+        linear = Linear(
+            torch.where(mask, a.form.center, b.form.center), torch.where(mask, placed[0], placed[1]), rows, axis
         )
-    return Set(bounds, form, symbols_of(a, b))
+    return over.result("index_put", [remainder(*view) for view in over.views], linear, sharp=False)

@@ -27,10 +27,9 @@ from torch import Tensor
 
 from .. import rounding
 from ..bounded import rule
-from ..clean import Clean, Samples
+from ..clean import Samples
 from ..errors import VoidBounds
-from ..forms import Form
-from ..sets import Set, concretised
+from ..sets import Linear, Remainder, Set, States
 
 ROUNDINGS = 4  # PyTorch's elementary functions are within a few units in the last place of their terms
 FLOOR = 1024  # and within this many smallest normal numbers where they underflow
@@ -214,31 +213,37 @@ def apply(function: Function, x: Set) -> Set:
                 f"{float(x.bounds[1].max()):.4g}, outside [{low:g}, {high:g}] where the function is defined",
                 x.step,
             )
-    image = range_of(function, x.bounds)
-    form, clean, inner = None, x.clean, None
-    if clean is not None:
-        inner = Clean(range_of(function, clean.bounds), None, clean.axis, clean.samples)
-    if x.affine:
-        if clean is not None and inner is not None:
-            states = (x.bounds, image), (clean.bounds, inner.bounds)
-            slope, mu, delta, clean_delta = shared_relaxation(function, *states, clean.samples, clean.axis)
-        else:
-            slope, mu, delta = relaxation(function, x.bounds, image)
-            clean_delta = delta
-        form = x.form
-        charge = rounding.gamma(2, x.dtype)
-
-        def radius(own: Tensor, delta: Tensor) -> Tensor:
-            total = slope.abs() * (own + charge * x.form.modulus) + delta + charge * mu.abs()
-            return rounding.up(rounding.up(total)) + rounding.tiny(2, x.dtype)
-
-        if inner is not None and clean is not None and clean.radius is not None:
-            inner = Clean(inner.bounds, radius(clean.radius, clean_delta), clean.axis, clean.samples)
-        center, generators = slope * form.center + mu, slope * form.generators
-        form = Form(center, generators, radius(form.radius, delta), form.rows, form.axis)
+        if x.clean is not None and not bool(((x.clean.bounds[0] >= low) & (x.clean.bounds[1] <= high)).all()):
+            x = x.without_clean()
+    over = States(x)
+    images = [range_of(function, view.bounds) for (view,) in over.views]
     never_negative = function.smallest >= 0 or (function.keeps_sign and x.nonnegative)
+    if not x.affine:
+        remainders = [Remainder(image, None) for image in images]
+        return over.result(function.name, remainders, nonnegative=never_negative)
+    slope, mu, deltas = _one_line(function, over, images)
+    form, charge = x.form, rounding.gamma(2, x.dtype)
+
+    def radius(own: Tensor, delta: Tensor) -> Tensor:
+        total = slope.abs() * (own + charge * form.modulus) + delta + charge * mu.abs()
+        return rounding.up(rounding.up(total)) + rounding.tiny(2, x.dtype)
+
+    states = zip(images, over.views, deltas, strict=True)
+    remainders = [Remainder(image, radius(view.form.radius, delta)) for image, (view,), delta in states]
+    linear = Linear(slope * form.center + mu, slope * form.generators, form.rows, form.axis)
     # the image of tight bounds is tight: an affine form that holds it cannot do better
-    return concretised(function.name, image, form, x.symbols, never_negative, inner, sharp=False)
+    return over.result(function.name, remainders, linear, nonnegative=never_negative, sharp=False)
+
+
+def _one_line(function: Function, over: States, images: list[Tensor]) -> tuple[Tensor, Tensor, list[Tensor]]:
+    """(lambda, mu) of one line for all states, and how far the function is off it in each."""
+    intervals = [(view.bounds, image) for (view,), image in zip(over.views, images, strict=True)]
+    if over.found is None:
+        slope, mu, delta = relaxation(function, *intervals[0])
+        return slope, mu, [delta]
+    touched, clean = intervals
+    slope, mu, *deltas = shared_relaxation(function, touched, clean, *over.found)
+    return slope, mu, deltas
 
 
 def function_rule(operator: Any, function: Function, low: float = -3.0, high: float = 3.0) -> None:
