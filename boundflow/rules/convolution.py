@@ -23,6 +23,7 @@ from .bilinear import Product, Rule, apart, contraction, first_samples
 from .linear import sum_
 from .structural import selected, view
 
+_MODES = torch._C.DispatchKeySet(torch._C.DispatchKey.Python)
 # Each flag alone: torch.backends.*.flags would also set the precision of products, and warn of a GPU that is not there.
 LIBRARIES = (
     (torch._C._get_cudnn_enabled, torch._C._set_cudnn_enabled),
@@ -77,7 +78,8 @@ def _mapped(f: Product, operand: int) -> Product:
     dims = (0, None) if operand == 0 else (None, 0)
 
     def over_rows(a: Tensor, b: Tensor) -> Tensor:
-        with torch.overrides.enable_reentrant_dispatch(), torch.no_grad():
+        # without the key of modes: one that is handling this very operator (`draws.py`) has stepped aside by now
+        with torch.overrides.enable_reentrant_dispatch(), torch._C._ExcludeDispatchKeyGuard(_MODES), torch.no_grad():
             return torch.func.vmap(f, in_dims=dims)(a, b)
 
     return over_rows

@@ -1,0 +1,61 @@
+"""Programs that once were refused, or whose certificates once were wrong: each is small and ordinary."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+import boundflow as bf
+from boundflow.recipe import LOSSES, Recipe
+from boundflow.threats import Linf
+
+RECIPE: dict[str, Any] = {"loss": "bce", "optimizer_options": {"lr": 0.1}, "epochs": 2, "batch_size": 4}
+DOMAINS = ["interval", "zonotope"]
+
+
+def data(samples: int = 8, *shape: int) -> tuple[Tensor, Tensor]:
+    x = torch.randn(samples, *(shape or (3,)), generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    return x, (x.flatten(1)[:, 0] > 0).long()
+
+
+def trained_plainly(model: nn.Module, x: Tensor, y: Tensor, recipe: Recipe) -> nn.Module:
+    """As certify trains, in plain PyTorch, with the numbers of the generator of the process."""
+    model = copy.deepcopy(model).train()
+    optimizer = recipe.optimizer([p for p in model.parameters() if p.requires_grad], **recipe.optimizer_options)
+    for number, index in enumerate(recipe.batches(len(x), x.device)):
+        torch.manual_seed(1_000_003 * recipe.seed + number)
+        optimizer.zero_grad()
+        LOSSES[recipe.loss](model(x[index]), y[index].to(x).unsqueeze(1)).backward()
+        optimizer.step()
+    return model.eval()
+
+
+def assert_holds(model: nn.Module, x: Tensor, y: Tensor, domain: str, epsilon: float = 0.02, **fields: Any) -> None:
+    """Certify, and hold poisoned plain runs against parameters and answers."""
+    recipe = Recipe(**{**RECIPE, "domain": domain, **fields})
+    certificate = bf.certify(model, (x, y), recipe, threat=Linf(epsilon), progress=False)
+    answer = certificate.predict(x)
+    generator = torch.Generator().manual_seed(1)
+    for number in range(5):
+        signs = torch.randint(0, 2, x.shape, generator=generator) * 2 - 1
+        plain = trained_plainly(model, x + 0.999 * epsilon * signs * (number > 0), y, recipe)
+        outputs = plain(x).detach()
+        assert bool(((answer.lower <= outputs) & (outputs <= answer.upper)).all())
+        bf.check(plain, certificate.model)
+
+
+def convolutions(*between: nn.Module) -> nn.Module:
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Conv2d(2, 2, 2), nn.ReLU(), *between, nn.Flatten(), nn.Linear(18, 1)).double()
+
+
+@pytest.mark.parametrize("domain", DOMAINS)
+@pytest.mark.parametrize("layer", [nn.Dropout, nn.Dropout2d])
+def test_masks_between_convolutions(layer: type[nn.Module], domain: str) -> None:
+    assert_holds(convolutions(layer(0.3)), *data(8, 2, 4, 4), domain)
+    assert_holds(convolutions(layer(0.3)), *data(8, 2, 4, 4), domain, memory=1e3)
