@@ -59,3 +59,29 @@ def convolutions(*between: nn.Module) -> nn.Module:
 def test_masks_between_convolutions(layer: type[nn.Module], domain: str) -> None:
     assert_holds(convolutions(layer(0.3)), *data(8, 2, 4, 4), domain)
     assert_holds(convolutions(layer(0.3)), *data(8, 2, 4, 4), domain, memory=1e3)
+
+
+def test_an_answer_within_an_answer_has_symbols_of_its_own() -> None:
+    threat, x = Linf(0.1), torch.zeros(4, 2, dtype=torch.float64)
+    symbols = bf.Symbols(threat)
+    model = bf.lift(nn.Linear(2, 1).double(), symbols)
+    child = symbols.child(threat)
+    outer, inner = threat.at_test_time(child, x), threat.at_test_time(child.child(threat), x)
+    assert float((outer - inner).upper.min()) >= 0.2
+    assert float((outer - 2 * outer + inner).upper.min()) >= 0.2
+    assert model(inner).shape == (4, 1)
+
+
+def test_threats_that_are_younger_than_an_answer_do_not_meet_it() -> None:
+    x = torch.zeros(1, 2, dtype=torch.float64)
+    symbols = bf.Symbols(Linf(0.1))
+    child = symbols.child(bf.threats.L2(0.1))
+    of_child, younger = bf.threats.L2(0.1).at_test_time(child, x), Linf(0.5).at_test_time(symbols, x)
+    for meet in (lambda: (of_child + younger).sum(), lambda: (younger @ younger.T * of_child).sum()):
+        with pytest.raises(bf.MixedSymbols, match="younger"):
+            meet()
+    assert float((of_child + of_child).upper.max()) >= 0.2
+    grandchild = child.child(Linf(0.2))
+    with pytest.raises(bf.MixedSymbols, match="younger"):
+        (Linf(0.2).at_test_time(grandchild, x) + younger).sum()
+    assert float((Linf(0.2).at_test_time(grandchild, x) + of_child).upper.max()) >= 0.3
