@@ -8,6 +8,8 @@ seed. On a CPU they are the numbers that ``torch.manual_seed(seed)`` gives.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import lru_cache
 from typing import Any
 
@@ -26,8 +28,22 @@ class Draws(TorchDispatchMode):
 
     def __init__(self, seed: int):
         super().__init__()
-        self.seed, self.used = seed, False
+        self.seed, self.used, self._over = seed, False, False
         self._generators: dict[torch.device, torch.Generator] = {}
+
+    @contextmanager
+    def over(self) -> Iterator[None]:
+        """Nothing may draw inside, as in a backward pass.
+
+        Where activations are computed again there (`torch.utils.checkpoint`), PyTorch rewinds the generator of the
+        process for it and not that of the run, so the numbers would be others than in the forward pass.
+        """
+        self._over = True
+        try:
+            with self:
+                yield
+        finally:
+            self._over = False
 
     def _generator(self, device: torch.device) -> torch.Generator:
         if device not in self._generators:
@@ -40,6 +56,11 @@ class Draws(TorchDispatchMode):
             return func(*args, **kwargs)
         if kwargs.get("generator") is not None:
             return func(*args, **kwargs)  # one of the user's own, which is part of the model
+        if self._over:
+            raise UnsupportedProgram(
+                f"{func} draws random numbers in the backward pass, and would not draw those of the forward pass again: "
+                "keep layers that draw (dropout, noise) outside of torch.utils.checkpoint"
+            )
         self.used = True
         generator = self._generator(_device(args, kwargs))
         if func is aten.native_dropout.default:

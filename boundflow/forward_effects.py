@@ -110,11 +110,16 @@ def require_no_hooks(model: nn.Module) -> None:
 
 
 def require_supported(model: nn.Module, x: Tensor) -> Effects:
-    """The effects of a forward pass in training mode. Refuses state that changes where nobody trains."""
-    asked = effects(model, x, training=False)[0].changes
-    if asked:
+    """The effects of a forward pass in training mode. Refuses state that changes, and draws, where nobody trains."""
+    asked = effects(model, x, training=False)[0]
+    if asked.draws:
         raise UnsupportedProgram(
-            f"the forward pass changes {', '.join(asked)} in evaluation mode, so answers would depend on what was "
+            "the forward pass draws random numbers in evaluation mode, so an answer would hold for one draw only: draw "
+            "only if self.training"
+        )
+    if asked.changes:
+        raise UnsupportedProgram(
+            f"the forward pass changes {', '.join(asked.changes)} in evaluation mode, so answers would depend on what was "
             "asked before: change state only if self.training"
         )
     return effects(model, x, training=True)[0]

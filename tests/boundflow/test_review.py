@@ -9,6 +9,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 
 import boundflow as bf
 from boundflow.recipe import LOSSES, Recipe
@@ -85,3 +86,61 @@ def test_threats_that_are_younger_than_an_answer_do_not_meet_it() -> None:
     with pytest.raises(bf.MixedSymbols, match="younger"):
         (Linf(0.2).at_test_time(grandchild, x) + younger).sum()
     assert float((Linf(0.2).at_test_time(grandchild, x) + of_child).upper.max()) >= 0.3
+
+
+class Around(nn.Module):
+    """A small network with something before its last layer; ``initial`` and ``between`` are what a test replaces."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.first, self.last = (nn.Linear(*sizes, dtype=torch.float64) for sizes in ((3, 4), (4, 1)))
+        self.initial()
+
+    def initial(self) -> None: ...
+
+    def between(self, x: Tensor) -> Tensor:
+        return x
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.last(self.between(torch.tanh(self.first(x))))
+
+
+class NoiseComputedAgain(Around):
+    def between(self, x: Tensor) -> Tensor:
+        def noisy(x: Tensor) -> Tensor:
+            return torch.tanh(x + (torch.randn_like(x) if self.training else 0.0))
+
+        return checkpoint(noisy, x, use_reentrant=False)
+
+
+@pytest.mark.parametrize("domain", DOMAINS)
+def test_numbers_that_are_drawn_again_in_the_backward_pass_are_refused(domain: str) -> None:
+    with pytest.raises(bf.UnsupportedProgram, match="backward pass"):
+        assert_holds(NoiseComputedAgain(), *data(), domain)
+
+
+class LateDropout(Around):
+    """Draws from the third step on."""
+
+    def initial(self) -> None:
+        self.steps = 0
+
+    def between(self, x: Tensor) -> Tensor:
+        self.steps += self.training
+        return F.dropout(x, 0.5, self.training) if self.steps > 2 else x
+
+
+@pytest.mark.parametrize("domain", DOMAINS)
+def test_a_forward_pass_may_begin_to_draw_later(domain: str) -> None:
+    assert_holds(LateDropout(), *data(), domain)
+
+
+class AlwaysDropout(Around):
+    def between(self, x: Tensor) -> Tensor:
+        return F.dropout(x, 0.5)
+
+
+def test_draws_in_evaluation_mode_are_refused_before_training() -> None:
+    with pytest.raises(bf.UnsupportedProgram, match="evaluation mode"):
+        assert_holds(AlwaysDropout(), *data(), "interval")
