@@ -181,6 +181,10 @@ class Bounded(torch.Tensor):
         made.__dict__.update({name: value for name, value in self.__dict__.items() if name not in made.__dict__})
         return made
 
+    def laid_out_as(self, plain: Tensor) -> Bounded:
+        """The same set in the order of memory of a plain tensor, where that has one: not where elements overlap."""
+        return self if plain.is_contiguous() else self.laid_out(torch.empty_like(plain, device="meta").stride())
+
     def contains(self, value: Tensor) -> Tensor:
         """Whether each element of a plain tensor lies within its bounds."""
         return (self.lower <= value) & (value <= self.upper)
@@ -528,7 +532,8 @@ def point(value: Tensor, symbols: Symbols | None = None) -> Bounded:
     """The set of one plain tensor."""
     rounding.unit(value.dtype)
     value = value.detach()
-    return Bounded(value.expand(2, *value.shape), None, symbols, exact=True)
+    made = Bounded(value.expand(2, *value.shape), None, symbols, exact=True)
+    return made.laid_out_as(value)
 
 
 def as_set(x: Any) -> Bounded:

@@ -3,7 +3,8 @@
 Random numbers are drawn in the order of memory, so a mask for a transposed tensor is another one than for a contiguous
 tensor of the same shape; and `reshape` and `contiguous` copy or not by the strides. So a set has the strides that plain
 PyTorch would give the result. Results of contiguous operands are contiguous; for all others, and for views, PyTorch
-itself is asked, on tensors without data. What it answers depends on shapes and strides alone and is remembered.
+itself is asked, on tensors without data. What it answers depends on shapes and strides alone and is remembered. (How a
+convolution lays out its result depends on the library that computes it, so there it is asked on tensors with data.)
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ aten = torch.ops.aten
 
 # a matrix product fills a contiguous matrix, whatever its factors look like
 CONTIGUOUS = frozenset((aten.mm.default, aten.addmm.default, aten.bmm.default, aten.baddbmm.default, aten.mv.default))
+WITH_DATA = frozenset((aten.convolution.default, aten.convolution_backward.default))
 Strides = tuple[int, ...] | None
 
 _answers: dict[Any, tuple[Strides, ...]] = {}
@@ -59,7 +61,7 @@ def strides(func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> 
 def _key(operands: Any) -> Any:
     """Whatever the layout can depend on."""
     if isinstance(operands, Tensor):
-        return operands.shape, operands.stride(), operands.dtype
+        return operands.shape, operands.stride(), operands.dtype, operands.device
     if isinstance(operands, list | tuple):
         return tuple(_key(operand) for operand in operands)
     return operands
@@ -70,7 +72,8 @@ def _asked(func: Callable, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tup
 
     def without_data(x: Any) -> Any:
         if isinstance(x, Tensor):
-            return torch.empty_strided(x.shape, x.stride(), dtype=x.dtype, device="meta")
+            device = x.device if func in WITH_DATA else "meta"
+            return torch.empty_strided(x.shape, x.stride(), dtype=x.dtype, device=device)
         return torch.device("meta") if isinstance(x, torch.device) else x
 
     try:

@@ -32,7 +32,7 @@ def interval(lower: Any, upper: Any) -> Bounded:
         raise CrossedBounds(f"{int((lower > upper).sum())} lower bounds exceed their upper bounds")
     bounds = torch.stack((lower, upper))
     checked("interval", bounds, None)
-    return Bounded(bounds)
+    return Bounded(bounds).laid_out_as(lower)
 
 
 def ball(center: Any, radius: Any) -> Bounded:
@@ -54,7 +54,7 @@ def ball(center: Any, radius: Any) -> Bounded:
     bounds = torch.where(amount > 0, rounding.around(center, amount), center)
     checked("ball", bounds, None)
     # the ball that holds the rounded interval, around the very center that was given
-    return Bounded(bounds, ball_form(center, rounding.deviation(bounds, center)))
+    return Bounded(bounds, ball_form(center, rounding.deviation(bounds, center))).laid_out_as(center)
 
 
 def _plain(x: Any) -> Tensor:

@@ -78,6 +78,12 @@ def new_full(x: Bounded, shape: Any, fill: float, **options: Any) -> Bounded:
     return _filled(x, shape, fill, **options)
 
 
+@rule(aten.new_empty_strided.default, example=None)
+def new_empty_strided(x: Bounded, shape: Any, stride: Any, **options: Any) -> Bounded:
+    """Where PyTorch puts a gradient whose order of memory is not that of its parameter, before anybody reads it."""
+    return _filled(x, shape, 0.0, **options).laid_out(tuple(stride))
+
+
 @rule(aten.zero.default, example=None)
 def zero(x: Bounded) -> Bounded:
     return _filled(x, x.shape, 0.0)

@@ -122,8 +122,9 @@ class Lifting:
         if self.owners is not None:
             clean = Clean(clean_bounds, clean_radius, -values.dim(), self.owners)
         if rows is None:
-            return Bounded(bounds, form, self.symbols, clean=clean)
-        return concretised("lift", bounds, form, self.symbols, clean=clean, sharp=False)  # the interval is exact
+            return Bounded(bounds, form, self.symbols, clean=clean).laid_out_as(values)
+        lifted = concretised("lift", bounds, form, self.symbols, clean=clean, sharp=False)  # the interval is exact
+        return lifted.laid_out_as(values)
 
     def _side_by_side(self, what: str, found: list[Made], count: int) -> Tensor:
         """The rows of all changes, which are zero for changes of something else."""

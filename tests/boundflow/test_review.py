@@ -144,3 +144,24 @@ class AlwaysDropout(Around):
 def test_draws_in_evaluation_mode_are_refused_before_training() -> None:
     with pytest.raises(bf.UnsupportedProgram, match="evaluation mode"):
         assert_holds(AlwaysDropout(), *data(), "interval")
+
+
+@pytest.mark.parametrize("domain", DOMAINS)
+@pytest.mark.parametrize("where", ["inputs", "model", "both"])
+def test_images_and_networks_with_channels_last(where: str, domain: str) -> None:
+    x, y = data(8, 2, 4, 4)
+    x = x.to(memory_format=torch.channels_last) if where != "model" else x
+    for model in (nn.Sequential(nn.Dropout(0.3), convolutions()), convolutions(nn.Dropout(0.3), nn.Dropout2d(0.2))):
+        model = model.to(memory_format=torch.channels_last) if where != "inputs" else model
+        assert_holds(model, x, y, domain)
+        assert_holds(model, x, y, domain, memory=1e3)
+
+
+def test_sets_have_the_order_of_memory_of_the_plain_tensor_they_are_made_from() -> None:
+    plain = torch.randn(2, 3, 4, 5).to(memory_format=torch.channels_last)
+    lifted = bf.Symbols(Linf(0.1)).lift(plain, torch.zeros(2), torch.arange(2))[0]
+    for made in (bf.ball(plain, 0.1), bf.interval(plain, plain + 1), lifted):
+        assert made.stride() == plain.stride()
+    layer = nn.Conv2d(3, 4, 2).to(memory_format=torch.channels_last)
+    assert bf.lift(copy.deepcopy(layer)).weight.stride() == layer.weight.stride()
+    assert bf.ball(torch.zeros(1, 3).expand(4, 3), 0.1).stride() == (3, 1)
