@@ -9,8 +9,10 @@ copies: buffers, parameters and attributes before and after, the generators of t
 from __future__ import annotations
 
 import copy
+import io
 import pickle
 import random
+import types
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,6 +23,7 @@ from torch import Tensor, nn
 from .draws import Draws
 from .errors import UnsupportedProgram
 
+CODE = types.FunctionType | type  # which a forward pass does not change
 NOT_STATE = frozenset(("training", "_parameters", "_buffers", "_modules"))
 
 
@@ -54,14 +57,34 @@ def attributes(module: nn.Module) -> dict[str, Any]:
 
 def _bytes(value: Any) -> bytes:
     if isinstance(value, Tensor):
-        try:
-            return f"{value.dtype}{tuple(value.shape)}".encode() + value.detach().cpu().contiguous().numpy().tobytes()
-        except Exception:  # of a kind that numpy does not know, or a set
-            return repr(value.detach()).encode()
+        return _of_tensor(value)
+    written = io.BytesIO()
     try:
-        return pickle.dumps(value)
-    except Exception:  # code, which a forward pass does not change
+        _Contents(written).dump(value)
+    except Exception:  # what cannot be written down cannot be compared
         return repr(type(value)).encode()
+    return written.getvalue()
+
+
+def _of_tensor(value: Tensor) -> bytes:
+    value = getattr(value, "_bounds", value).detach()  # of a set
+    try:
+        return f"{value.dtype}{tuple(value.shape)}".encode() + value.cpu().contiguous().numpy().tobytes()
+    except Exception:  # of a kind that numpy does not know
+        return repr(value).encode()
+
+
+class _Contents(pickle.Pickler):
+    """Objects as bytes to compare, not to read again: code by its name, tensors and generators by their numbers."""
+
+    def reducer_override(self, value: Any) -> Any:
+        if isinstance(value, Tensor):
+            return bytes, (_of_tensor(value),)
+        if isinstance(value, torch.Generator):
+            return bytes, (_of_tensor(value.get_state()),)
+        if isinstance(value, CODE) and value not in (bytes, str):
+            return str, (f"{value.__module__}.{value.__qualname__}",)
+        return NotImplemented
 
 
 def effects(model: nn.Module, x: Tensor, training: bool) -> tuple[Effects, Any]:

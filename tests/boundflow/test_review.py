@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -165,3 +166,33 @@ def test_sets_have_the_order_of_memory_of_the_plain_tensor_they_are_made_from() 
     layer = nn.Conv2d(3, 4, 2).to(memory_format=torch.channels_last)
     assert bf.lift(copy.deepcopy(layer)).weight.stride() == layer.weight.stride()
     assert bf.ball(torch.zeros(1, 3).expand(4, 3), 0.1).stride() == (3, 1)
+
+
+class CounterBesideCode(Around):
+    """State in an object that cannot be pickled, since code stands beside it."""
+
+    def initial(self) -> None:
+        self.held = {"count": 0, "scale": lambda count: 1 + 0.5 * count}
+
+    def between(self, x: Tensor) -> Tensor:
+        self.held["count"] += self.training
+        return x * self.held["scale"](self.held["count"])
+
+
+class OwnGenerator(Around):
+    def initial(self) -> None:
+        self.generator = torch.Generator().manual_seed(3)
+
+    def between(self, x: Tensor) -> Tensor:
+        noise = torch.rand(x.shape, generator=self.generator, dtype=x.dtype) if self.training else 1.0
+        return x * noise
+
+
+@pytest.mark.parametrize("model", [CounterBesideCode, OwnGenerator])
+def test_state_in_objects_is_noticed(model: type[Around], tmp_path: Path) -> None:
+    x, y = data()
+    assert_holds(model(), x, y, "zonotope")
+    assert_holds(model(), x, y, "interval", memory=1e3)
+    options = {**RECIPE, "threat": Linf(0.02), "progress": False, "checkpoint": tmp_path / "checkpoint"}
+    with pytest.raises(bf.BoundFlowError, match="a file without code cannot hold"):
+        bf.certify(model(), (x, y), **options)
