@@ -58,7 +58,7 @@ class Draws(TorchDispatchMode):
             return func(*args, **kwargs)  # one of the user's own, which is part of the model
         if self._over:
             raise UnsupportedProgram(
-                f"{func} draws random numbers in the backward pass, and would not draw those of the forward pass again: "
+                f"{func} draws random numbers in the backward pass, and not those of the forward pass again: "
                 "keep layers that draw (dropout, noise) outside of torch.utils.checkpoint"
             )
         self.used = True

@@ -42,7 +42,7 @@ def contents(model: nn.Module, attributes_only: bool = False) -> dict[str, bytes
         held = attributes(module)
         if not attributes_only:
             held |= {**module._parameters, **module._buffers}
-        found |= {f"{path}.{name}" if path else name: _bytes(value) for name, value in held.items()}
+        found |= {f"{path}.{name}" if path else name: in_bytes(value) for name, value in held.items()}
     return found
 
 
@@ -55,7 +55,8 @@ def attributes(module: nn.Module) -> dict[str, Any]:
     }
 
 
-def _bytes(value: Any) -> bytes:
+def in_bytes(value: Any) -> bytes:
+    """A value as bytes to compare: the same where nothing has changed."""
     if isinstance(value, Tensor):
         return _of_tensor(value)
     written = io.BytesIO()
@@ -142,7 +143,7 @@ def require_supported(model: nn.Module, x: Tensor) -> Effects:
         )
     if asked.changes:
         raise UnsupportedProgram(
-            f"the forward pass changes {', '.join(asked.changes)} in evaluation mode, so answers would depend on what was "
-            "asked before: change state only if self.training"
+            f"the forward pass changes {', '.join(asked.changes)} in evaluation mode, so answers would depend on what "
+            "was asked before: change state only if self.training"
         )
     return effects(model, x, training=True)[0]

@@ -196,3 +196,43 @@ def test_state_in_objects_is_noticed(model: type[Around], tmp_path: Path) -> Non
     options = {**RECIPE, "threat": Linf(0.02), "progress": False, "checkpoint": tmp_path / "checkpoint"}
     with pytest.raises(bf.BoundFlowError, match="a file without code cannot hold"):
         bf.certify(model(), (x, y), **options)
+
+
+class Counting(torch.optim.SGD):
+    """Ever shorter steps, counted in an attribute."""
+
+    count = 0
+
+    def step(self, closure: Any = None) -> Any:
+        self.count += 1
+        for group in self.param_groups:
+            group["lr"] = 0.5 / self.count
+        return super().step(closure)
+
+
+class CountingInState(torch.optim.SGD):
+    def step(self, closure: Any = None) -> Any:
+        kept = self.state["of all parameters"]
+        kept["count"] = kept.get("count", 0) + 1
+        for group in self.param_groups:
+            group["lr"] = 0.5 / kept["count"]
+        return super().step(closure)
+
+
+class CountingInList(torch.optim.SGD):
+    def step(self, closure: Any = None) -> Any:
+        for group in self.param_groups:
+            group["seen"] = [*group.get("seen", ()), 1.0]
+            group["lr"] = 0.5 / len(group["seen"])
+        return super().step(closure)
+
+
+@pytest.mark.parametrize("optimizer", [Counting, CountingInState, CountingInList])
+def test_optimizers_that_keep_what_no_checkpoint_holds_are_refused(
+    optimizer: type[torch.optim.Optimizer], tmp_path: Path
+) -> None:
+    x, y = data()
+    options = {**RECIPE, "optimizer": optimizer, "threat": Linf(0.02), "progress": False}
+    bf.certify(Around(), (x, y), **options)
+    with pytest.raises(bf.BoundFlowError, match="a checkpoint does not hold"):
+        bf.certify(Around(), (x, y), **options, checkpoint=tmp_path / "checkpoint")
