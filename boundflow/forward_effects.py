@@ -123,14 +123,56 @@ def _drawn(numpy_before: Any, python_before: Any) -> str | None:
     return foreign
 
 
-def require_no_hooks(model: nn.Module) -> None:
-    """Refuse hooks of parameters: a copy of the model does not keep them, so another program would be trained."""
+def faithful_copy(model: nn.Module) -> nn.Module:
+    """A copy that trains as the model itself would; a model of which there is none is refused.
+
+    A copy keeps no hooks of parameters, and tensors that are one memory under two names come apart. Modules that say
+    what a copy of them is may give themselves, and lifting the copy would then change the model that was given.
+    """
     for name, parameter in model.named_parameters():
         if parameter._backward_hooks or getattr(parameter, "_post_accumulate_grad_hooks", None):
             raise UnsupportedProgram(
                 f"the parameter {name} has a hook, which a copy of the model does not keep: certify would train "
                 "something else. Write an own loop, or clip gradients with clip_gradients=C"
             )
+    held = _tensors(model)
+    memory = {name: _memory(tensor) for name, tensor in held.items()}
+    for name, parameter in model.named_parameters():
+        device, begin, end = memory[name]
+        for other, (where, start, stop) in memory.items():
+            if device == where and begin < stop and start < end and held[other] is not parameter:
+                raise UnsupportedProgram(
+                    f"{other} and the parameter {name} are one memory, which a copy of the model takes apart: certify "
+                    "would train something else. Use the parameter itself, with .detach() in the forward pass"
+                )
+    made = copy.deepcopy(model)
+    shared = {*map(id, held.values())} & {*map(id, _tensors(made).values())}
+    if shared:
+        name = next(name for name, tensor in held.items() if id(tensor) in shared)
+        raise UnsupportedProgram(f"a copy of the model still holds {name} of the model itself: leave out __deepcopy__")
+    return made
+
+
+def _tensors(model: nn.Module) -> dict[str, Tensor]:
+    """Parameters, buffers, and tensors among the attributes or in a list or dict there, by name."""
+    found: dict[str, Tensor] = {**dict(model.named_parameters()), **dict(model.named_buffers())}
+    for path, module in model.named_modules():
+        for name, value in attributes(module).items():
+            held = list(value.values()) if isinstance(value, dict) else value
+            for number, part in enumerate(held if isinstance(held, list | tuple) else (held,)):
+                if isinstance(part, Tensor):
+                    found[f"{path}.{name}[{number}]".removeprefix(".")] = part
+    return found
+
+
+def _memory(x: Tensor) -> tuple[torch.device, int, int]:
+    """Where a tensor lies, from its first element to its last; nowhere where it has no elements to point to."""
+    try:
+        begin = x.data_ptr()
+        last = sum((size - 1) * stride for size, stride in zip(x.shape, x.stride(), strict=True))
+    except RuntimeError:  # a sparse one, say
+        return x.device, 0, 0
+    return x.device, begin, begin + (last + 1) * x.element_size() if x.numel() else begin
 
 
 def require_supported(model: nn.Module, x: Tensor) -> Effects:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from typing import Any
 
 import torch
@@ -12,7 +11,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from .bounded import Bounded
 from .errors import BoundFlowError, UnsupportedProgram
-from .forward_effects import effects, require_no_hooks, require_supported
+from .forward_effects import effects, faithful_copy, require_supported
 from .recipe import Recipe
 from .threats import Threat
 
@@ -63,8 +62,7 @@ class Prepared:
 
     def _copy(self, model: nn.Module) -> None:
         """A copy of the model, so that the one that was given stays as it is, and how many outputs it has."""
-        require_no_hooks(model)
-        self.model = in_training(copy.deepcopy(model).to(self.x.device, self.x.dtype))
+        self.model = in_training(faithful_copy(model).to(self.x.device, self.x.dtype))
         found = effects(self.model, torch.zeros_like(self.x[:1]), training=False)[1]
         if not isinstance(found, Tensor) or found.dim() != 2:
             shape = (

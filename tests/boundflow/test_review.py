@@ -236,3 +236,40 @@ def test_optimizers_that_keep_what_no_checkpoint_holds_are_refused(
     bf.certify(Around(), (x, y), **options)
     with pytest.raises(bf.BoundFlowError, match="a checkpoint does not hold"):
         bf.certify(Around(), (x, y), **options, checkpoint=tmp_path / "checkpoint")
+
+
+class OneMemory(Around):
+    def initial(self) -> None:
+        self.register_buffer("seen", self.last.weight.detach())
+
+    def between(self, x: Tensor) -> Tensor:
+        return x * self.seen
+
+
+class OneMemoryInAList(OneMemory):
+    def initial(self) -> None:
+        self.seen = [self.last.weight.detach()[:, 1:]]
+
+    def between(self, x: Tensor) -> Tensor:
+        return x * self.seen[0].sum()
+
+
+class NotCopied(nn.Linear):
+    def __deepcopy__(self, memo: Any) -> NotCopied:
+        return self
+
+
+def test_models_whose_copy_would_train_otherwise_are_refused() -> None:
+    x, y = data()
+    for model in (OneMemory(), OneMemoryInAList()):
+        with pytest.raises(bf.UnsupportedProgram, match="one memory"):
+            assert_holds(model, x, y, "interval")
+    shared = nn.Sequential(NotCopied(3, 1, dtype=torch.float64))
+    with pytest.raises(bf.UnsupportedProgram, match="__deepcopy__"):
+        assert_holds(shared, x, y, "interval")
+    assert not isinstance(shared[0].weight, bf.Bounded)
+    tied = Around()
+    tied.again = tied.first  # one and the same tensor under two names stays so in a copy
+    vector = nn.utils.parameters_to_vector(tied.parameters())
+    nn.utils.vector_to_parameters(vector.detach(), tied.parameters())  # one memory, and nothing overlaps
+    assert_holds(tied, x, y, "interval")
