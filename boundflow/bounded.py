@@ -307,19 +307,18 @@ class Bounded(torch.Tensor):
 
 
 def arithmetic_of(operands: Iterable[Any]) -> Arithmetic:
-    """That of the run the operands belong to, or of this thread; stale operands are refused on the way."""
+    """That of the run the operands belong to, or of this thread; stale operands are refused on the way.
+
+    Where a set without a threat, made with roundings switched off, meets a run that charges them, they are charged.
+    """
     found = None
     for operand in operands:
-        if isinstance(operand, Bounded):
-            symbols = operand._checked()._symbols
-            if symbols is not None and found is None:
-                found = symbols.arithmetic
-        elif isinstance(operand, list | tuple):
-            for part in operand:
-                if isinstance(part, Bounded):
-                    symbols = part._checked()._symbols
-                    if symbols is not None and found is None:
-                        found = symbols.arithmetic
+        parts = operand if isinstance(operand, list | tuple) else (operand,)
+        for part in parts:
+            if isinstance(part, Bounded):
+                symbols = part._checked()._symbols
+                if symbols is not None and (found is None or symbols.arithmetic.outward > found.outward):
+                    found = symbols.arithmetic
     return found or thread.arithmetic
 
 

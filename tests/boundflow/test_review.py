@@ -273,3 +273,13 @@ def test_models_whose_copy_would_train_otherwise_are_refused() -> None:
     vector = nn.utils.parameters_to_vector(tied.parameters())
     nn.utils.vector_to_parameters(vector.detach(), tied.parameters())  # one memory, and nothing overlaps
     assert_holds(tied, x, y, "interval")
+
+
+def test_a_set_made_with_roundings_switched_off_does_not_switch_them_off_for_a_run() -> None:
+    torch.manual_seed(0)
+    layer, x = nn.Linear(300, 50), torch.randn(4, 300)
+    with bf.rounding.nearest():
+        lifted = bf.lift(copy.deepcopy(layer))
+    inputs = bf.Symbols(Linf(0.0)).lift(x, torch.zeros(4), torch.arange(4))[0]
+    found, exact = lifted(inputs), layer.double()(x.double())
+    assert bool(((found.lower.double() <= exact) & (exact <= found.upper.double())).all())
