@@ -51,7 +51,14 @@ def _noise(*operators: Any) -> None:
             return _operator(plain_ones(x), *args, **kwargs)
 
 
-_noise(aten.rand_like.default, aten.randn_like.default)
+# the empty ones are what PyTorch fills with a mask, where dropout is called inside of another function (attention)
+_noise(aten.rand_like.default, aten.randn_like.default, aten.empty_like.default)
 for _packet in (aten.rand_like, aten.randn_like):
     if "generator" in _packet.overloads():
         _noise(_packet.generator)
+
+
+@rule(aten.new_empty.default, example=None)
+def new_empty(x: Bounded, shape: Any, dtype: Any = None, device: Any = None, **options: Any) -> Tensor:
+    """What the mask of whole channels is drawn into."""
+    return torch.empty(shape, dtype=dtype or x.dtype, device=device or x.device)

@@ -283,3 +283,24 @@ def test_a_set_made_with_roundings_switched_off_does_not_switch_them_off_for_a_r
     inputs = bf.Symbols(Linf(0.0)).lift(x, torch.zeros(4), torch.arange(4))[0]
     found, exact = lifted(inputs), layer.double()(x.double())
     assert bool(((found.lower.double() <= exact) & (exact <= found.upper.double())).all())
+
+
+class Attention(Around):
+    def initial(self) -> None:
+        self.attention = nn.MultiheadAttention(2, 1, dropout=0.3, batch_first=True, dtype=torch.float64)
+
+    def between(self, x: Tensor) -> Tensor:
+        x = x.reshape(len(x), 2, 2)
+        return self.attention(x, x, x)[0].reshape(len(x), 4)
+
+
+class AlphaDropout(Around):
+    def between(self, x: Tensor) -> Tensor:
+        return F.feature_alpha_dropout(F.alpha_dropout(x, 0.3, self.training), 0.2, self.training)
+
+
+@pytest.mark.parametrize("domain", DOMAINS)
+@pytest.mark.parametrize("model", [Attention, AlphaDropout])
+def test_masks_that_are_drawn_inside_other_functions(model: type[Around], domain: str) -> None:
+    assert_holds(model(), *data(), domain)
+    assert_holds(model(), *data(), domain, memory=1e3)
