@@ -19,6 +19,7 @@ from torch import Tensor, nn
 from . import rounding
 from .bounded import Bounded, Form
 from .clean import Clean, Samples
+from .errors import UnsupportedProgram
 from .threats import Replacement, Threat
 
 
@@ -36,13 +37,17 @@ def clipped_gradients(
         losses.append(backward(one))
         nn.utils.clip_grad_norm_(parameters, norm)
         for parameter, kept in zip(parameters, gathered, strict=True):
-            assert parameter.grad is not None, "every trained parameter must reach the loss of every sample"
-            finite = parameter.grad if isinstance(parameter.grad, Bounded) else _finite(parameter.grad)
-            kept.append(finite)
+            if parameter.grad is not None:
+                finite = parameter.grad if isinstance(parameter.grad, Bounded) else _finite(parameter.grad)
+                kept.append(finite)
             parameter.grad = None
     scalars = sum(parameter.numel() for parameter in parameters)
     with torch.no_grad():
         for parameter, kept in zip(parameters, gathered, strict=True):
+            if not kept:  # a parameter that no loss depends on stays as it is
+                continue
+            if len(kept) < len(index):
+                raise UnsupportedProgram("a parameter is part of the loss of some samples and not of others")
             stacked: Tensor = torch.stack(kept)
             if isinstance(stacked, Bounded):
                 largest = norm * (1 + rounding.gamma(scalars + 16, stacked.dtype))

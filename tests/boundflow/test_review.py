@@ -304,3 +304,18 @@ class AlphaDropout(Around):
 def test_masks_that_are_drawn_inside_other_functions(model: type[Around], domain: str) -> None:
     assert_holds(model(), *data(), domain)
     assert_holds(model(), *data(), domain, memory=1e3)
+
+
+class Unused(Around):
+    def initial(self) -> None:
+        self.unused = nn.Linear(2, 2, dtype=torch.float64)
+
+
+@pytest.mark.parametrize("domain", DOMAINS)
+def test_clipped_gradients_with_a_parameter_that_is_not_used(domain: str) -> None:
+    x, y = data()
+    options = {**RECIPE, "domain": domain, "clip_gradients": 1.0, "progress": False}
+    for threat in (Linf(0.02), bf.threats.AtMost(1, bf.threats.Replacement())):
+        certificate = bf.certify(Unused(), (x, y), threat=threat, **options)
+        assert torch.equal(certificate.model.unused.weight.lower, Unused().unused.weight)
+        bf.check(certificate.nominal, certificate.model)
