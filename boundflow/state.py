@@ -109,26 +109,33 @@ def held(side: str, trainer: Trainer, tensors: dict[str, Tensor]) -> dict[str, A
         {key: option for key, option in group.items() if isinstance(option, bool | int | float)}
         for group in trainer.optimizer.param_groups
     ]
-    return {"model": model, "attributes": kept, "optimizer": state, "groups": groups}
+    gone = sorted(trainer.initial.keys() - contents(trainer.model, attributes_only=True).keys())
+    return {"model": model, "attributes": kept, "gone": gone, "optimizer": state, "groups": groups}
 
 
 def restore(
     side: str, trainer: Trainer, said: dict[str, Any], tensors: dict[str, Tensor], symbols: Symbols, steps: int
 ) -> None:
     """The opposite of `held`."""
+    device, targets = trainer.parameters()[0].device, trainer.tensors()
     with torch.no_grad():
-        for name, target in trainer.tensors().items():
-            value = made(f"{side}/model/{name}", said["model"][name], tensors, symbols, target.device)
+        for name, said_of in said["model"].items():
+            target = targets.pop(name, None)
+            value = made(f"{side}/model/{name}", said_of, tensors, symbols, device if target is None else target.device)
             if isinstance(target, Bounded):
                 target._bounds, target._form, target._symbols = value._bounds, value._form, symbols
                 target._exact, target._nonnegative = value._exact, value._nonnegative
-            elif isinstance(value, Bounded):  # a buffer that a forward pass made a set
-                assign(trainer.model, name, value)
+            elif isinstance(value, Bounded) or target is None or target.shape != value.shape:
+                _register(trainer.model, name, value)  # a buffer that a forward pass has made, or made a set
             else:
                 target.copy_(value)
-    device = trainer.parameters()[0].device
+    for name in targets:
+        _register(trainer.model, name, None)
     for name, said_of in said["attributes"].items():
         assign(trainer.model, name, made(f"{side}/attributes/{name}", said_of, tensors, symbols, device))
+    for name in said["gone"]:
+        path, _, last = name.rpartition(".")
+        delattr(trainer.model.get_submodule(path), last)
     for number, (parameter, kept) in enumerate(zip(trainer.parameters(), said["optimizer"], strict=True)):
         for key, said_of in kept:
             name = f"{side}/optimizer/{number}/{key}"
@@ -136,6 +143,13 @@ def restore(
     trainer.skip(steps)
     for group, options in zip(trainer.optimizer.param_groups, said["groups"], strict=True):
         group.update(options)  # what the optimizer itself counts there
+
+
+def _register(model: nn.Module, name: str, value: Tensor | None) -> None:
+    """Set a buffer by its name, one that the module did not have before included."""
+    path, _, last = name.rpartition(".")
+    module = model.get_submodule(path)
+    setattr(module, last, value) if last in module._buffers else module.register_buffer(last, value)
 
 
 def assign(model: nn.Module, name: str, value: Any) -> None:

@@ -319,3 +319,64 @@ def test_clipped_gradients_with_a_parameter_that_is_not_used(domain: str) -> Non
         certificate = bf.certify(Unused(), (x, y), threat=threat, **options)
         assert torch.equal(certificate.model.unused.weight.lower, Unused().unused.weight)
         bf.check(certificate.nominal, certificate.model)
+
+
+class LateBuffer(Around):
+    """Scaled by the first batch, in a buffer that is not there before."""
+
+    def between(self, x: Tensor) -> Tensor:
+        if self.training and not hasattr(self, "scale"):
+            self.register_buffer("scale", x.detach().abs().mean(0) + 1)
+        return x / self.scale if hasattr(self, "scale") else x
+
+
+class GrowingBuffer(Around):
+    def initial(self) -> None:
+        self.register_buffer("seen", torch.zeros(1, 4, dtype=torch.float64), persistent=False)
+
+    def between(self, x: Tensor) -> Tensor:
+        if self.training:
+            self.seen = torch.cat((self.seen, x.detach().mean(0, keepdim=True)))
+        return x - self.seen.mean(0)
+
+
+class BufferThatGoes(Around):
+    def initial(self) -> None:
+        self.register_buffer("scale", torch.full((4,), 3.0, dtype=torch.float64))
+
+    def between(self, x: Tensor) -> Tensor:
+        x = x if self.scale is None else x * self.scale
+        self.scale = None if self.training else self.scale
+        return x
+
+
+class AttributeThatGoes(Around):
+    def initial(self) -> None:
+        self.first_time = True
+
+    def between(self, x: Tensor) -> Tensor:
+        if self.training and hasattr(self, "first_time"):
+            del self.first_time
+            x = 4 * x
+        return x
+
+
+@pytest.mark.parametrize("model", [LateBuffer, GrowingBuffer, BufferThatGoes, AttributeThatGoes])
+def test_state_that_comes_and_goes_is_resumed(model: type[Around], tmp_path: Path) -> None:
+    x, y = data()
+
+    def stop(step: bf.Step) -> None:
+        if step.number == 2:
+            raise KeyboardInterrupt
+
+    options = {**RECIPE, "threat": Linf(0.02), "progress": False}
+    whole = bf.certify(model(), (x, y), **options)
+    with pytest.raises(KeyboardInterrupt):
+        bf.certify(model(), (x, y), **options, callbacks=[stop], checkpoint=tmp_path / "checkpoint", checkpoint_every=0)
+    for _ in range(2):  # the second time the run has ended
+        resumed = bf.certify(model(), (x, y), **options, checkpoint=tmp_path / "checkpoint", resume=True)
+        for one, other in zip(whole.nominal.parameters(), resumed.nominal.parameters(), strict=True):
+            assert torch.equal(one, other)
+        for one, other in zip(whole.model.parameters(), resumed.model.parameters(), strict=True):
+            assert torch.equal(one.lower, other.lower) and torch.equal(one.upper, other.upper)
+    assert_holds(model(), x, y, "zonotope")
