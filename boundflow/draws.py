@@ -24,12 +24,23 @@ aten = torch.ops.aten
 
 
 class Draws(TorchDispatchMode):
-    """Random numbers inside come from a generator started with ``seed``, in this thread. ``used``: whether any were."""
+    """Random numbers inside come from a generator started with ``seed``, in this thread. ``used``: whether any were.
 
-    def __init__(self, seed: int):
+    With ``watch``, ``reseeded`` says whether somebody has set the generator of the process before drawing: the program
+    then means that one, and would not get its numbers here.
+    """
+
+    def __init__(self, seed: int, watch: bool = False):
         super().__init__()
+        self._before = torch.get_rng_state() if watch else None
+        self.reseeded = False
         self.seed, self.used, self._over = seed, False, False
         self._generators: dict[torch.device, torch.Generator] = {}
+
+    def put_back(self) -> None:
+        """The generator of the process as it was."""
+        if self._before is not None:
+            torch.set_rng_state(self._before)
 
     @contextmanager
     def over(self) -> Iterator[None]:
@@ -61,6 +72,8 @@ class Draws(TorchDispatchMode):
                 f"{func} draws random numbers in the backward pass, and not those of the forward pass again: "
                 "keep layers that draw (dropout, noise) outside of torch.utils.checkpoint"
             )
+        if self._before is not None and not torch.equal(self._before, torch.default_generator.get_state()):
+            self.reseeded = True
         self.used = True
         generator = self._generator(_device(args, kwargs))
         if func is aten.native_dropout.default:
@@ -100,8 +113,8 @@ def _with_generator(func: OpOverload) -> OpOverload | None:
 
 
 def _draws_nothing(func: OpOverload, args: Any, kwargs: Any) -> bool:
-    """Attention without dropout, say."""
+    """Attention without dropout, say, or a layer that is not being trained."""
     for place, argument in enumerate(func._schema.arguments):
-        if argument.name == "dropout_p":
+        if argument.name in ("dropout_p", "train", "training"):
             return not kwargs.get("dropout_p", args[place] if place < len(args) else argument.default_value)
     return False

@@ -95,16 +95,19 @@ def effects(model: nn.Module, x: Tensor, training: bool) -> tuple[Effects, Any]:
         tried.eval()
     for _ in range(3):  # other threads may draw numbers, too: believe it when it happens every time
         before, numpy_before, python_before = contents(tried), np.random.get_state(), random.getstate()
-        with torch.no_grad(), Draws(0) as draws:
+        with torch.no_grad(), Draws(0, watch=True) as draws:
             tried(x.clone())
             found = tried(x.clone())
         foreign = _drawn(numpy_before, python_before)
+        if draws.reseeded:
+            draws.put_back()
+            foreign = "torch after seeding them itself"
         if foreign is None:
             break
     else:
         raise UnsupportedProgram(
             f"the forward pass draws random numbers of {foreign}, so plain training and training on sets would not "
-            "draw the same: use torch.rand or torch.randn"
+            "draw the same: use torch.rand or torch.randn, and seed nothing but a torch.Generator that the model holds"
         )
     after = contents(tried)
     changes = tuple(sorted(name for name in {*before, *after} if before.get(name) != after.get(name)))

@@ -380,3 +380,26 @@ def test_state_that_comes_and_goes_is_resumed(model: type[Around], tmp_path: Pat
         for one, other in zip(whole.model.parameters(), resumed.model.parameters(), strict=True):
             assert torch.equal(one.lower, other.lower) and torch.equal(one.upper, other.upper)
     assert_holds(model(), x, y, "zonotope")
+
+
+class Seeding(Around):
+    """The same mask at every step, from the generator of the process."""
+
+    forked = False
+
+    def between(self, x: Tensor) -> Tensor:
+        with torch.random.fork_rng(enabled=self.forked):
+            if self.training:
+                torch.manual_seed(5)
+                x = x * torch.rand(4, dtype=x.dtype)
+        return x
+
+
+class SeedingInAFork(Seeding):
+    forked = True
+
+
+@pytest.mark.parametrize("model", [Seeding, SeedingInAFork])
+def test_a_forward_pass_that_seeds_the_process_is_refused(model: type[Around]) -> None:
+    with pytest.raises(bf.UnsupportedProgram, match="seed"):
+        assert_holds(model(), *data(), "zonotope")
