@@ -530,9 +530,8 @@ def _intersection(first: Tensor, second: Tensor) -> Tensor:
 def point(value: Tensor, symbols: Symbols | None = None) -> Bounded:
     """The set of one plain tensor."""
     rounding.unit(value.dtype)
-    value = value.detach()
-    made = Bounded(value.expand(2, *value.shape), None, symbols, exact=True)
-    return made.laid_out_as(value)
+    inner = value.detach().contiguous()  # as in a file, so that sets that were read again have the same bits
+    return Bounded(inner.expand(2, *inner.shape), None, symbols, exact=True).laid_out_as(value)
 
 
 def as_set(x: Any) -> Bounded:

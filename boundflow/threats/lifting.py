@@ -49,6 +49,7 @@ class Lifting:
         self, threat: Threat, symbols: Symbols | None, x: Tensor, y: Tensor, samples: np.ndarray, guests: bool = False
     ):
         self.threat, self.symbols, self.samples, self.guests = threat, symbols, samples, guests
+        self.given, x = x, x.contiguous()
         self.raw = x
         for change in threat.changes:
             y = change.encoded(y, x)
@@ -122,9 +123,10 @@ class Lifting:
         if self.owners is not None:
             clean = Clean(clean_bounds, clean_radius, -values.dim(), self.owners)
         if rows is None:
-            return Bounded(bounds, form, self.symbols, clean=clean).laid_out_as(values)
-        lifted = concretised("lift", bounds, form, self.symbols, clean=clean, sharp=False)  # the interval is exact
-        return lifted.laid_out_as(values)
+            lifted = Bounded(bounds, form, self.symbols, clean=clean)
+        else:  # the interval is exact
+            lifted = concretised("lift", bounds, form, self.symbols, clean=clean, sharp=False)
+        return lifted.laid_out_as(self.given) if what == "inputs" else lifted
 
     def _side_by_side(self, what: str, found: list[Made], count: int) -> Tensor:
         """The rows of all changes, which are zero for changes of something else."""
