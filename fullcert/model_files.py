@@ -18,9 +18,9 @@ from types import ModuleType
 from typing import Any
 
 import torch
-from boundflow.batch_independence import samples_meet
 from torch import Tensor, nn
 
+from boundflow.batch_independence import samples_meet
 from fullcert.mistakes import Mistake
 
 EXAMPLE = "net.py:make_model"
