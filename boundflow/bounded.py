@@ -210,7 +210,7 @@ class Bounded(torch.Tensor):
             try:
                 if rule.writes is not None:
                     return rule.write(args, kwargs)
-                result = rule.apply(*map(unwrapped, args), **kwargs)
+                result = rule.apply(*(args if rule.of_tensors else map(unwrapped, args)), **kwargs)
             finally:
                 thread.arithmetic = before
             result = wrapped(result, layout.strides(func, args, kwargs) or ())
@@ -221,8 +221,8 @@ class Bounded(torch.Tensor):
 
 
 def exact(value: Tensor, symbols: Symbols | None = None) -> Bounded:
-    """The set of one plain tensor, as a tensor."""
-    return Bounded(point(value, symbols))
+    """The set of one plain tensor, as a tensor that is laid out as it is."""
+    return Bounded(point(value, symbols), strides=layout.of(value))
 
 
 def unwrapped(x: Any) -> Any:
@@ -242,19 +242,18 @@ def wrapped(x: Any, strides: Sequence[layout.Strides] = ()) -> Any:
 
 
 def arithmetic_of(operands: Iterable[Any]) -> Arithmetic:
-    """That of the run the operands belong to, or of this thread; stale operands are refused on the way."""
+    """That of the run the operands belong to, or of this thread; stale operands are refused on the way.
+
+    Where a set without a threat, made with roundings switched off, meets a run that charges them, they are charged.
+    """
     found = None
     for operand in operands:
-        if isinstance(operand, Bounded):
-            symbols = operand._checked().set.symbols
-            if symbols is not None and found is None:
-                found = symbols.arithmetic
-        elif isinstance(operand, list | tuple):
-            for part in operand:
-                if isinstance(part, Bounded):
-                    symbols = part._checked().set.symbols
-                    if symbols is not None and found is None:
-                        found = symbols.arithmetic
+        parts = operand if isinstance(operand, list | tuple) else (operand,)
+        for part in parts:
+            if isinstance(part, Bounded):
+                symbols = part._checked().set.symbols
+                if symbols is not None and (found is None or symbols.arithmetic.outward > found.outward):
+                    found = symbols.arithmetic
     return found or thread.arithmetic
 
 
@@ -281,6 +280,7 @@ class Rule:
     example: Callable[..., tuple] | None
     writes: int | str | None = None  # the argument it stores its result in
     view: bool = False
+    of_tensors: bool = False  # asks for the tensors themselves, whose layout sets do not have
 
     def write(self, args: Any, kwargs: Any) -> Any:
         """Compute out of place, then replace the inner tensors of the target.
@@ -312,7 +312,7 @@ FUNCTIONS: dict[Any, Callable[..., Any]] = {}
 
 
 def rule(
-    *operators: OpOverload, example: Callable[..., tuple] | None, in_place: bool = True
+    *operators: OpOverload, example: Callable[..., tuple] | None, in_place: bool = True, of_tensors: bool = False
 ) -> Callable[[Callable], Callable]:
     """Register a rule. Its in-place and ``out=`` partners follow from it, unless the result is of another kind.
 
@@ -321,7 +321,7 @@ def rule(
 
     def register(apply: Callable) -> Callable:
         for operator in operators:
-            RULES[operator] = Rule(operator, apply, example, view=operator.is_view)
+            RULES[operator] = Rule(operator, apply, example, view=operator.is_view, of_tensors=of_tensors)
             name, overload = operator._schema.name.removeprefix("aten::"), operator._overloadname
             partners = getattr(aten, name + "_", None) if in_place and not operator.is_view else None
             if partners is not None and overload in partners.overloads():

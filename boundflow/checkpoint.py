@@ -29,7 +29,7 @@ from .answers import answers, require_same
 from .errors import BoundFlowError
 from .state import Space, Trainer, held, restore, space_of
 
-FORMAT = 3
+FORMAT = 4
 KEY = "boundflow-checkpoint"
 EVERY = 60.0  # seconds
 

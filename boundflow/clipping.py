@@ -19,6 +19,7 @@ from torch import Tensor, nn
 from . import rounding
 from .bounded import Bounded
 from .clean import Clean, Samples
+from .errors import UnsupportedProgram
 from .forms import Form
 from .sets import Set
 from .threats import Replacement, Threat
@@ -32,20 +33,24 @@ def clipped_gradients(
     ``backward`` makes the backward pass of one sample. On sets, ``threat`` says which samples may be replaced.
     """
     parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
-    gathered: list[list[Tensor | None]] = [[] for _ in parameters]
+    gathered: list[list[Tensor]] = [[] for _ in parameters]
     losses = []
     for one in index.split(1):
         losses.append(backward(one))
         nn.utils.clip_grad_norm_(parameters, norm)
         for parameter, kept in zip(parameters, gathered, strict=True):
-            gradient, parameter.grad = parameter.grad, None
-            kept.append(gradient if gradient is None or isinstance(gradient, Bounded) else _finite(gradient))
+            if parameter.grad is not None:
+                finite = parameter.grad if isinstance(parameter.grad, Bounded) else _finite(parameter.grad)
+                kept.append(finite)
+            parameter.grad = None
     scalars = sum(parameter.numel() for parameter in parameters)
     with torch.no_grad():
         for parameter, kept in zip(parameters, gathered, strict=True):
-            if all(gradient is None for gradient in kept):
-                continue  # no sample reaches this parameter
-            stacked: Tensor = torch.stack([torch.zeros_like(parameter) if g is None else g for g in kept])
+            if not kept:  # a parameter that no loss depends on stays as it is
+                continue
+            if len(kept) < len(index):
+                raise UnsupportedProgram("a parameter is part of the loss of some samples and not of others")
+            stacked: Tensor = torch.stack(kept)
             if isinstance(stacked, Bounded):
                 largest = norm * (1 + rounding.gamma(scalars + 16, stacked.dtype))
                 stacked = Bounded(_replaced(_within(stacked.set, largest), largest, threat, index.cpu().numpy()))

@@ -8,6 +8,8 @@ seed. On a CPU they are the numbers that ``torch.manual_seed(seed)`` gives.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import lru_cache
 from typing import Any
 
@@ -22,12 +24,32 @@ aten = torch.ops.aten
 
 
 class Draws(TorchDispatchMode):
-    """Random numbers inside come from a generator started with ``seed``, in this thread. ``used``: whether any were."""
+    """Random numbers inside come from a generator started with ``seed``, in this thread. ``used``: whether any were.
 
-    def __init__(self, seed: int):
+    With ``watch``, ``reseeded`` says whether somebody has set the generator of the process before drawing: the program
+    then means that one, and would not get its numbers here.
+    """
+
+    def __init__(self, seed: int, watch: bool = False):
         super().__init__()
-        self.seed, self.used = seed, False
+        self._before = torch.get_rng_state() if watch else None
+        self.reseeded = False
+        self.seed, self.used, self._over = seed, False, False
         self._generators: dict[torch.device, torch.Generator] = {}
+
+    @contextmanager
+    def over(self) -> Iterator[None]:
+        """Nothing may draw inside, as in a backward pass.
+
+        Where activations are computed again there (`torch.utils.checkpoint`), PyTorch rewinds the generator of the
+        process for it and not that of the run, so the numbers would be others than in the forward pass.
+        """
+        self._over = True
+        try:
+            with self:
+                yield
+        finally:
+            self._over = False
 
     def _generator(self, device: torch.device) -> torch.Generator:
         if device not in self._generators:
@@ -40,6 +62,13 @@ class Draws(TorchDispatchMode):
             return func(*args, **kwargs)
         if kwargs.get("generator") is not None:
             return func(*args, **kwargs)  # one of the user's own, which is part of the model
+        if self._over:
+            raise UnsupportedProgram(
+                f"{func} draws random numbers in the backward pass, and not those of the forward pass again: "
+                "keep layers that draw (dropout, noise) outside of torch.utils.checkpoint"
+            )
+        if self._before is not None and not torch.equal(self._before, torch.default_generator.get_state()):
+            self.reseeded = True
         self.used = True
         generator = self._generator(_device(args, kwargs))
         if func is aten.native_dropout.default:
@@ -79,8 +108,8 @@ def _with_generator(func: OpOverload) -> OpOverload | None:
 
 
 def _draws_nothing(func: OpOverload, args: Any, kwargs: Any) -> bool:
-    """Attention without dropout, say."""
+    """Attention without dropout, say, or a layer that is not being trained."""
     for place, argument in enumerate(func._schema.arguments):
-        if argument.name == "dropout_p":
+        if argument.name in ("dropout_p", "train", "training"):
             return not kwargs.get("dropout_p", args[place] if place < len(args) else argument.default_value)
     return False

@@ -9,8 +9,10 @@ copies: buffers, parameters and attributes before and after, the generators of t
 from __future__ import annotations
 
 import copy
+import io
 import pickle
 import random
+import types
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,7 +22,10 @@ from torch import Tensor, nn
 
 from .draws import Draws
 from .errors import UnsupportedProgram
+from .lift import require_no_hooks
 
+CODE = types.FunctionType | type  # which a forward pass does not change
+SEEDS = "seeds the generator of torch"
 NOT_STATE = frozenset(("training", "_parameters", "_buffers", "_modules"))
 
 
@@ -39,7 +44,7 @@ def contents(model: nn.Module, attributes_only: bool = False) -> dict[str, bytes
         held = attributes(module)
         if not attributes_only:
             held |= {**module._parameters, **module._buffers}
-        found |= {f"{path}.{name}" if path else name: _bytes(value) for name, value in held.items()}
+        found |= {f"{path}.{name}" if path else name: in_bytes(value) for name, value in held.items()}
     return found
 
 
@@ -52,16 +57,37 @@ def attributes(module: nn.Module) -> dict[str, Any]:
     }
 
 
-def _bytes(value: Any) -> bytes:
+def in_bytes(value: Any) -> bytes:
+    """A value as bytes to compare: the same where nothing has changed."""
     if isinstance(value, Tensor):
-        try:
-            return f"{value.dtype}{tuple(value.shape)}".encode() + value.detach().cpu().contiguous().numpy().tobytes()
-        except Exception:  # of a kind that numpy does not know, or a set
-            return repr(value.detach()).encode()
+        return _of_tensor(value)
+    written = io.BytesIO()
     try:
-        return pickle.dumps(value)
-    except Exception:  # code, which a forward pass does not change
+        _Contents(written).dump(value)
+    except Exception:  # what cannot be written down cannot be compared
         return repr(type(value)).encode()
+    return written.getvalue()
+
+
+def _of_tensor(value: Tensor) -> bytes:
+    value = getattr(value, "_bounds", value).detach()  # of a set
+    try:
+        return f"{value.dtype}{tuple(value.shape)}".encode() + value.cpu().contiguous().numpy().tobytes()
+    except Exception:  # of a kind that numpy does not know
+        return repr(value).encode()
+
+
+class _Contents(pickle.Pickler):
+    """Objects as bytes to compare, not to read again: code by its name, tensors and generators by their numbers."""
+
+    def reducer_override(self, value: Any) -> Any:
+        if isinstance(value, Tensor):
+            return bytes, (_of_tensor(value),)
+        if isinstance(value, torch.Generator):
+            return bytes, (_of_tensor(value.get_state()),)
+        if isinstance(value, CODE) and value not in (bytes, str):
+            return str, (f"{value.__module__}.{value.__qualname__}",)
+        return NotImplemented
 
 
 def effects(model: nn.Module, x: Tensor, training: bool) -> tuple[Effects, Any]:
@@ -71,16 +97,16 @@ def effects(model: nn.Module, x: Tensor, training: bool) -> tuple[Effects, Any]:
         before, generators = contents(tried), _generators()
         if not training:
             tried.eval()
-        with torch.no_grad(), Draws(0) as draws:
+        with torch.no_grad(), Draws(0, watch=True) as draws:
             tried(x.clone())
             found = tried(x.clone())
-        foreign = _drawn(generators)
+        foreign = _drawn(generators) or (SEEDS if draws.reseeded else None)
         if foreign is None:
             break
     else:
         raise UnsupportedProgram(
             f"the forward pass {foreign}, so plain training and training on sets would not draw the same: use "
-            "torch.rand or torch.randn, whose numbers follow from the seed of the recipe"
+            "torch.rand or torch.randn, and seed nothing but a torch.Generator that the model holds"
         )
     after = contents(tried)
     changes = tuple(sorted(name for name in {*before, *after} if before.get(name) != after.get(name)))
@@ -103,11 +129,11 @@ def _drawn(before: tuple[Any, Any, Tensor]) -> str | None:
         foreign = "draws random numbers of Python's random"
     if not torch.equal(before[2], now[2]):
         torch.set_rng_state(before[2])
-        foreign = "seeds the generator of torch"
+        foreign = SEEDS
     return foreign
 
 
-def require_copied(model: nn.Module, copied: nn.Module) -> None:
+def _require_copied(model: nn.Module, copied: nn.Module) -> None:
     """Refuse a copy whose functions still mean the model it was copied from: it would train one and use the other."""
     own = {id(part) for part in (*model.modules(), *model.parameters(), *model.buffers())}
     for path, module in copied.named_modules():
@@ -129,12 +155,71 @@ def _content(cell: Any) -> Any:
         return None
 
 
-def require_supported(model: nn.Module, x: Tensor) -> Effects:
-    """The effects of a forward pass in training mode. Refuses state that changes where nobody trains."""
-    asked = effects(model, x, training=False)[0].changes
-    if asked:
+def faithful_copy(model: nn.Module) -> nn.Module:
+    """A copy that trains as the model itself would; a model of which there is none is refused.
+
+    A copy keeps no hooks of parameters, and tensors that are one memory under two names come apart. Modules that say
+    what a copy of them is may give themselves, and lifting the copy would then change the model that was given.
+    """
+    require_no_hooks(model, "a copy of the model does not keep: certify would train something else")
+    held = _tensors(model)
+    memory = {name: _memory(tensor) for name, tensor in held.items()}
+    for name, parameter in model.named_parameters():
+        device, begin, end = memory[name]
+        for other, (where, start, stop) in memory.items():
+            if device == where and begin < stop and start < end and held[other] is not parameter:
+                raise UnsupportedProgram(
+                    f"{other} and the parameter {name} are one memory, which a copy of the model takes apart: certify "
+                    "would train something else. Use the parameter itself, with .detach() in the forward pass"
+                )
+    try:
+        made = copy.deepcopy(model)
+    except (RuntimeError, TypeError) as error:
         raise UnsupportedProgram(
-            f"the forward pass changes {', '.join(asked)} in evaluation mode, so answers would depend on what was "
-            "asked before: change state only if self.training"
+            f"the model cannot be copied, and certify trains copies of it ({error}). Weights that a hook computes can "
+            "be written with torch.nn.utils.parametrizations."
+        ) from error
+    _require_copied(model, made)
+    shared = {*map(id, held.values())} & {*map(id, _tensors(made).values())}
+    if shared:
+        name = next(name for name, tensor in held.items() if id(tensor) in shared)
+        raise UnsupportedProgram(f"a copy of the model still holds {name} of the model itself: leave out __deepcopy__")
+    return made
+
+
+def _tensors(model: nn.Module) -> dict[str, Tensor]:
+    """Parameters, buffers, and tensors among the attributes or in a list or dict there, by name."""
+    found: dict[str, Tensor] = {**dict(model.named_parameters()), **dict(model.named_buffers())}
+    for path, module in model.named_modules():
+        for name, value in attributes(module).items():
+            held = list(value.values()) if isinstance(value, dict) else value
+            for number, part in enumerate(held if isinstance(held, list | tuple) else (held,)):
+                if isinstance(part, Tensor):
+                    found[f"{path}.{name}[{number}]".removeprefix(".")] = part
+    return found
+
+
+def _memory(x: Tensor) -> tuple[torch.device, int, int]:
+    """Where a tensor lies, from its first element to its last; nowhere where it has no elements to point to."""
+    try:
+        begin = x.data_ptr()
+        last = sum((size - 1) * stride for size, stride in zip(x.shape, x.stride(), strict=True))
+    except RuntimeError:  # a sparse one, say
+        return x.device, 0, 0
+    return x.device, begin, begin + (last + 1) * x.element_size() if x.numel() else begin
+
+
+def require_supported(model: nn.Module, x: Tensor) -> Effects:
+    """The effects of a forward pass in training mode. Refuses state that changes, and draws, where nobody trains."""
+    asked = effects(model, x, training=False)[0]
+    if asked.draws:
+        raise UnsupportedProgram(
+            "the forward pass draws random numbers in evaluation mode, so an answer would hold for one draw only: draw "
+            "only if self.training"
+        )
+    if asked.changes:
+        raise UnsupportedProgram(
+            f"the forward pass changes {', '.join(asked.changes)} in evaluation mode, so answers would depend on what "
+            "was asked before: change state only if self.training"
         )
     return effects(model, x, training=True)[0]

@@ -3,7 +3,8 @@
 Random numbers are drawn in the order of memory, so a mask for a transposed tensor is another one than for a contiguous
 tensor of the same shape; and `reshape` and `contiguous` copy or not by the strides. So a set has the strides that plain
 PyTorch would give the result. Results of contiguous operands are contiguous; for all others, and for views, PyTorch
-itself is asked, on tensors without data. What it answers depends on shapes and strides alone and is remembered.
+itself is asked, on tensors without data. What it answers depends on shapes and strides alone and is remembered. (How a
+convolution lays out its result depends on the library that computes it, so there it is asked on tensors with data.)
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ aten = torch.ops.aten
 CONTIGUOUS = frozenset((aten.mm.default, aten.addmm.default, aten.bmm.default, aten.baddbmm.default, aten.mv.default))
 # and this one is told the strides
 LAYING_OUT = frozenset((aten.new_empty_strided.default,))
+WITH_DATA = frozenset((aten.convolution.default, aten.convolution_backward.default))
 Strides = tuple[int, ...] | None
 
 _answers: dict[Any, tuple[Strides, ...]] = {}
@@ -61,7 +63,7 @@ def strides(func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> 
 def _key(operands: Any) -> Any:
     """Whatever the layout can depend on."""
     if isinstance(operands, Tensor):
-        return operands.shape, operands.stride(), operands.dtype
+        return operands.shape, operands.stride(), operands.dtype, operands.device
     if isinstance(operands, list | tuple):
         return tuple(_key(operand) for operand in operands)
     return operands
@@ -72,7 +74,8 @@ def _asked(func: Callable, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tup
 
     def without_data(x: Any) -> Any:
         if isinstance(x, Tensor):
-            return torch.empty_strided(x.shape, x.stride(), dtype=x.dtype, device="meta")
+            device = x.device if func in WITH_DATA else "meta"
+            return torch.empty_strided(x.shape, x.stride(), dtype=x.dtype, device=device)
         return torch.device("meta") if isinstance(x, torch.device) else x
 
     try:
@@ -91,3 +94,8 @@ def plain_ones(x: Tensor) -> Tensor:
     """A plain tensor of ones, laid out as ``x`` is: what random numbers for ``x`` are drawn for."""
     reach = 1 + sum((size - 1) * stride for size, stride in zip(x.shape, x.stride(), strict=True)) if x.numel() else 0
     return torch.ones(reach, dtype=x.dtype, device=x.device).as_strided(x.shape, x.stride())
+
+
+def of(plain: Tensor) -> Strides:
+    """The order of memory that PyTorch gives to results made from a plain tensor; None: contiguous."""
+    return None if plain.is_contiguous() else torch.empty_like(plain, device="meta").stride()

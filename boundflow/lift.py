@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
-from . import rounding
+from . import layout, rounding
 from .bounded import Bounded, exact
 from .errors import BoundFlowError, CrossedBounds, MixedTensors, UnsupportedOperator, UnsupportedProgram, WideBounds
 from .forms import ball_form
@@ -34,7 +34,7 @@ def interval(lower: Any, upper: Any) -> Bounded:
         raise CrossedBounds(f"{int((lower > upper).sum())} lower bounds exceed their upper bounds")
     bounds = torch.stack((lower, upper))
     checked("interval", bounds, None)
-    return Bounded(Set(bounds))
+    return Bounded(Set(bounds), strides=layout.of(lower))
 
 
 def ball(center: Any, radius: Any) -> Bounded:
@@ -56,7 +56,8 @@ def ball(center: Any, radius: Any) -> Bounded:
     bounds = torch.where(amount > 0, rounding.around(center, amount), center)
     checked("ball", bounds, None)
     # the ball that holds the rounded interval, around the very center that was given
-    return Bounded(Set(bounds, ball_form(center, rounding.deviation(bounds, center))))
+    form = ball_form(center, rounding.deviation(bounds, center))
+    return Bounded(Set(bounds, form), strides=layout.of(center))
 
 
 def _plain(x: Any) -> Tensor:
@@ -79,10 +80,11 @@ def lift(module: torch.nn.Module, symbols: Symbols | None = None) -> torch.nn.Mo
     rounding.require_gradual_underflow()
     _count_steps()
     symbols = symbols if symbols is not None else Symbols()
-    require_no_hooks(module, "does not survive lifting: register it on the lifted parameter")
-    for name, parameter in list(module.named_parameters()):
+    for name, parameter in module.named_parameters():
         if isinstance(parameter, Bounded):
             raise BoundFlowError(f"parameter {name} is bounded already: lift a module once")
+    require_no_hooks(module, "does not survive lifting: register it on the lifted parameter")
+    for name, parameter in list(module.named_parameters()):
         made = exact(parameter.detach().clone(), symbols)
         lifted = torch.nn.Parameter(made, requires_grad=parameter.requires_grad)
         try:

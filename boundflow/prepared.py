@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from typing import Any
 
 import torch
@@ -13,8 +12,7 @@ from torch.nn.parameter import is_lazy
 
 from .bounded import Bounded
 from .errors import BoundFlowError, UnsupportedProgram
-from .forward_effects import effects, require_copied, require_supported
-from .lift import require_no_hooks
+from .forward_effects import effects, faithful_copy, require_supported
 from .recipe import Recipe
 from .threats import Threat
 
@@ -65,18 +63,9 @@ class Prepared:
 
     def _copy(self, model: nn.Module) -> None:
         """A copy of the model, so that the one that was given stays as it is, and how many outputs it has."""
-        require_no_hooks(model, "a copy of the model does not keep: certify would train something else")
         if any(is_lazy(parameter) for parameter in (*model.parameters(), *model.buffers())):
             raise UnsupportedProgram("the model has lazy layers without parameters yet: call it once on a batch before")
-        try:
-            copied = copy.deepcopy(model)
-        except (RuntimeError, TypeError) as error:
-            raise UnsupportedProgram(
-                f"the model cannot be copied, and certify trains copies of it ({error}). Weights that a hook computes "
-                "can be written with torch.nn.utils.parametrizations."
-            ) from error
-        require_copied(model, copied)
-        self.model = in_training(copied.to(self.x.device, self.x.dtype))
+        self.model = in_training(faithful_copy(model).to(self.x.device, self.x.dtype))
         found = effects(self.model, torch.nan_to_num(self.x[:TRIED]), training=False)[1]
         if not isinstance(found, Tensor) or found.dim() != 2:
             shape = (

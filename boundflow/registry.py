@@ -23,7 +23,7 @@ from .terms import FREE
 NOBODY = -1  # the owner of an error row or a derived symbol
 DERIVED = -2  # the part of a derived symbol
 LOOKED_AT = 2**40  # numbers from here on were made by somebody who looked at the run
-ANSWERED = 2**50  # and from here on for one answer
+ANSWERED = 2**50  # and from here on for one answer; a space for an answer within an answer begins as far again on
 
 _handing_out = threading.Lock()  # held for microseconds, by all spaces
 

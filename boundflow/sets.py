@@ -289,8 +289,8 @@ def _intersection(first: Tensor, second: Tensor) -> Tensor:
 def point(value: Tensor, symbols: Symbols | None = None) -> Set:
     """The set of one plain tensor."""
     rounding.unit(value.dtype)
-    value = value.detach()
-    return Set(value.expand(2, *value.shape), None, symbols, exact=True)
+    inner = value.detach().contiguous()  # as in a file, so that sets that were read again have the same bits
+    return Set(inner.expand(2, *inner.shape), None, symbols, exact=True)
 
 
 def as_set(x: Any) -> Set:

@@ -19,9 +19,12 @@ from . import codec
 from .bounded import Bounded
 from .errors import BoundFlowError
 from .expansion import Expansion
-from .forward_effects import attributes, contents
+from .forward_effects import attributes, contents, in_bytes
 from .rows import Rows
 from .symbols import Symbols
+
+# attributes of every optimizer: state and numbers of groups are written down, schedules and hooks are made anew
+KNOWN = frozenset(("state", "param_groups", "defaults", "step", "_opt_called", "_warned_capturable_if_run_uncaptured"))
 
 
 @dataclass(frozen=True)
@@ -32,9 +35,32 @@ class Trainer:
     optimizer: torch.optim.Optimizer
     schedule: Any = None
     initial: dict[str, bytes] = field(default_factory=dict)  # the attributes as they were, to tell which have changed
+    beside: dict[str, bytes] = field(default_factory=dict)  # and what else the optimizer kept
 
     def __post_init__(self) -> None:
         self.initial.update(contents(self.model, attributes_only=True))
+        self.beside.update(self._beside())
+
+    def _beside(self) -> dict[str, bytes]:
+        """What the optimizer keeps where no file looks for it: attributes, options that are no numbers, other state."""
+        optimizer, mine = self.optimizer, set(map(id, self.parameters()))
+        held = {name: kept for name, kept in vars(optimizer).items() if name not in KNOWN and "hooks" not in name}
+        held["state"] = {repr(key): kept for key, kept in optimizer.state.items() if id(key) not in mine}
+        if self.schedule is None:  # or the schedule, made anew, writes them again
+            for number, group in enumerate(optimizer.param_groups):
+                numbers = ("params", *(key for key, option in group.items() if isinstance(option, bool | int | float)))
+                held[f"group {number}"] = {key: option for key, option in group.items() if key not in numbers}
+        return {name: in_bytes(value) for name, value in held.items()}
+
+    def require_nothing_beside(self) -> None:
+        """Refuse to write down a training whose optimizer keeps something that the file would not hold."""
+        now = self._beside()
+        changed = sorted(name for name in {*now, *self.beside} if now.get(name) != self.beside.get(name))
+        if changed:
+            raise BoundFlowError(
+                f"{type(self.optimizer).__name__} changes its {', '.join(changed)} while it trains, which a checkpoint "
+                "does not hold: keep numbers in optimizer.state of a parameter, or in param_groups"
+            )
 
     def tensors(self) -> dict[str, Tensor]:
         return {**dict(self.model.named_parameters()), **dict(self.model.named_buffers())}
@@ -72,6 +98,7 @@ def changed_attributes(model: nn.Module, initial: dict[str, bytes]) -> dict[str,
 
 def held(side: str, trainer: Trainer, tensors: dict[str, Tensor]) -> dict[str, Any]:
     """Model and optimizer as JSON data that refer to tensors by name."""
+    trainer.require_nothing_beside()
     model = {name: entry(f"{side}/model/{name}", value, tensors) for name, value in trainer.tensors().items()}
     kept = {name: entry(f"{side}/attributes/{name}", value, tensors) for name, value in trainer.changed().items()}
     state = [  # pairs, and no dict: a reduction stacks the tensors in the order in which the optimizer made them
@@ -82,25 +109,32 @@ def held(side: str, trainer: Trainer, tensors: dict[str, Tensor]) -> dict[str, A
         {key: option for key, option in group.items() if isinstance(option, bool | int | float)}
         for group in trainer.optimizer.param_groups
     ]
-    return {"model": model, "attributes": kept, "optimizer": state, "groups": groups}
+    gone = sorted(trainer.initial.keys() - contents(trainer.model, attributes_only=True).keys())
+    return {"model": model, "attributes": kept, "gone": gone, "optimizer": state, "groups": groups}
 
 
 def restore(
     side: str, trainer: Trainer, said: dict[str, Any], tensors: dict[str, Tensor], symbols: Symbols, steps: int
 ) -> None:
     """The opposite of `held`."""
+    device, targets = trainer.parameters()[0].device, trainer.tensors()
     with torch.no_grad():
-        for name, target in trainer.tensors().items():
-            value = made(f"{side}/model/{name}", said["model"][name], tensors, symbols, target.device)
+        for name, said_of in said["model"].items():
+            target = targets.pop(name, None)
+            value = made(f"{side}/model/{name}", said_of, tensors, symbols, device if target is None else target.device)
             if isinstance(target, Bounded):
                 value.set.parameter, target.set = target.set.parameter, value.set
-            elif isinstance(value, Bounded):  # a buffer that a forward pass made a set
-                assign(trainer.model, name, value)
+            elif isinstance(value, Bounded) or target is None or target.shape != value.shape:
+                _register(trainer.model, name, value)  # a buffer that a forward pass has made, or made a set
             else:
                 target.copy_(value)
-    device = trainer.parameters()[0].device
+    for name in targets:
+        _register(trainer.model, name, None)
     for name, said_of in said["attributes"].items():
         assign(trainer.model, name, made(f"{side}/attributes/{name}", said_of, tensors, symbols, device))
+    for name in said["gone"]:
+        path, _, last = name.rpartition(".")
+        delattr(trainer.model.get_submodule(path), last)
     for number, (parameter, kept) in enumerate(zip(trainer.parameters(), said["optimizer"], strict=True)):
         for key, said_of in kept:
             name = f"{side}/optimizer/{number}/{key}"
@@ -108,6 +142,13 @@ def restore(
     trainer.skip(steps)
     for group, options in zip(trainer.optimizer.param_groups, said["groups"], strict=True):
         group.update(options)  # what the optimizer itself counts there
+
+
+def _register(model: nn.Module, name: str, value: Tensor | None) -> None:
+    """Set a buffer by its name, one that the module did not have before included."""
+    path, _, last = name.rpartition(".")
+    module = model.get_submodule(path)
+    setattr(module, last, value) if last in module._buffers else module.register_buffer(last, value)
 
 
 def assign(model: nn.Module, name: str, value: Any) -> None:

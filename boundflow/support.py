@@ -142,6 +142,7 @@ class _Own:
     def __init__(self, space: Symbols, expansion: Expansion, form: Form, axes: tuple[int, ...]):
         rows, batch = form.rows, form.rows.batch
         assert batch is not None and form.axis is not None
+        space.require_known(batch.numbers, batch.parts)
         self.table, self.budgets, self.batch, device = space.table, space.budgets, batch, form.center.device
         self.rows = rows.split()[2].to(device)
         shape = [1] * form.center.dim()

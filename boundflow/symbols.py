@@ -104,7 +104,22 @@ class Symbols:
 
     def owners_and_parts(self, numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """To whom symbols belong and to which part of the threat: what a file must hold beside the rows."""
-        return self._looking.registry.known(numbers)
+        found = self._looking.registry.known(numbers)
+        self.require_known(numbers, found[1])
+        return found
+
+    def require_known(self, numbers: np.ndarray, parts: np.ndarray) -> None:
+        """Refuse symbols of a threat that a parent declared after its child was made: both number parts on their own.
+
+        ``parts`` are those of the symbols ``numbers``.
+        """
+        space = self
+        while space._parent is not None:
+            if bool(((numbers < space._looking.registry.first) & (parts >= space._inherited)).any()):
+                raise MixedSymbols(
+                    "a set of a threat that is younger than the space of this answer met it: make the child afterwards"
+                )
+            space = space._parent
 
     def fresh(self, count: int, part: int = FREE) -> Rows:
         """Rows of new symbols that belong to nobody."""
@@ -139,13 +154,15 @@ class Symbols:
         made.arithmetic = replace(self.arithmetic, pieces=0, length=1)
         made.table, made.budgets, made._declared = list(self.table), list(self.budgets), dict(self._declared)
         made._ledger = self._looking
-        made._looking = Ledger(Registry(ANSWERED, self._looking.registry), self._looking)
-        made._aside, made.support, made._parent = True, Support(made), self
+        first = ANSWERED * (1 + self._looking.registry.first // ANSWERED)  # numbers that no space before it gives out
+        made._looking = Ledger(Registry(first, self._looking.registry), self._looking)
+        made._aside, made.support, made._parent, made._inherited = True, Support(made), self, len(self.table)
         if threat is not None:
             made.declare(threat)
         return made
 
     _parent: Symbols | None = None
+    _inherited = 0  # parts of threats in its table that a child has from its parent
 
     def restore(
         self,
@@ -169,14 +186,21 @@ class Symbols:
         """The space two tensors share. Sets without a threat (plain intervals) fit every space."""
         if first is None or first is second:
             return second
-        if second is None or second._unused() or second is first._parent:
+        if second is None or second._unused() or first._descends_from(second):
             return first
-        if first._unused() or first is second._parent:
+        if first._unused() or second._descends_from(first):
             return second
         raise MixedSymbols(
             "tensors of two different symbol spaces met: their generator rows do not mean the same thing. "
             "Lift the model and the data with one Symbols object."
         )
+
+    def _descends_from(self, other: Symbols) -> bool:
+        """Whether this is a space for one answer beside the other, or for one within such an answer."""
+        space = self._parent
+        while space is not None and space is not other:
+            space = space._parent
+        return space is not None
 
     def _unused(self) -> bool:
         """A space without a threat that has given out no row yet: what `lift` makes for plain intervals."""

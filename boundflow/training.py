@@ -237,15 +237,18 @@ class _Run:
         """The loss of a batch, or of a piece of a batch ``of`` so many samples, after its backward pass."""
         recipe = self.prepared.recipe
         loss = LOSSES[recipe.loss]
-        # the masks of dropout are part of the recipe
-        with Draws(1_000_003 * recipe.seed + number) if self.prepared.effects.draws else nullcontext():
+        # the masks of dropout are part of the recipe; a forward pass that keeps state may begin to draw at any step
+        effects = self.prepared.effects
+        draws = Draws(1_000_003 * recipe.seed + number) if effects.draws or effects.changes else None
+        with draws or nullcontext():
             outputs = model(batch.inputs)
         if batch.weights is None and of is None:
             value = loss(outputs, batch.targets)
         else:  # a removed sample has weight 0 in its slot, and the mean still divides by all of them
             losses = loss(outputs, batch.targets, reduction="none").reshape(len(outputs), -1).mean(1)
             value = (losses if batch.weights is None else losses * batch.weights).sum() / (of or len(outputs))
-        value.backward()
+        with draws.over() if draws is not None else nullcontext():
+            value.backward()
         return value.detach()
 
     def _report(self, number: int, loss: Any, callbacks: Sequence[Callback]) -> None:

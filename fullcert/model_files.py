@@ -18,9 +18,9 @@ from types import ModuleType
 from typing import Any
 
 import torch
-from boundflow.mixing import answered_one_by_one
 from torch import Tensor, nn
 
+from boundflow.batch_independence import samples_meet
 from fullcert.mistakes import Mistake
 
 EXAMPLE = "net.py:make_model"
@@ -131,8 +131,8 @@ def _checked(spec: str, model: nn.Module, shape: tuple[int, ...], outputs: int) 
         )
     model = model.double()
     with _told(spec, asked):
-        apart = answered_one_by_one(copy.deepcopy(model).eval(), torch.ones(2, *shape, dtype=torch.float64))
-    if not apart:
+        meet = samples_meet(model, torch.ones(2, *shape, dtype=torch.float64), training=False)
+    if meet:
         raise Mistake(
             f"the model of {spec} lets the inputs of a batch meet: it must answer each input as it would on its own"
         )

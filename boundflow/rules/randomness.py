@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from .. import rounding
-from ..bounded import Bounded, replaces
+from ..bounded import Bounded, aten, replaces, rule
 from ..errors import UnsupportedOperator
 from ..layout import plain_ones
 from ..sets import Set
@@ -43,13 +43,23 @@ for _function in (
     _dropped(_function)
 
 
-def _noise(function: Callable[..., Tensor]) -> None:
+def _noise(*operators: Any) -> None:
     """Random numbers in the shape and layout of a set, whatever its values are."""
+    for operator in operators:
 
-    @replaces(function)
-    def draw(x: Bounded, **options: Any) -> Tensor:
-        return function(plain_ones(x), **options)
+        @rule(operator, example=None, of_tensors=True)
+        def draw(x: Bounded, *args: Any, _operator: Any = operator, **kwargs: Any) -> Tensor:
+            return _operator(plain_ones(x), *args, **kwargs)
 
 
-_noise(torch.rand_like)
-_noise(torch.randn_like)
+# the empty ones are what PyTorch fills with a mask, where dropout is called inside of another function (attention)
+_noise(aten.rand_like.default, aten.randn_like.default, aten.empty_like.default)
+for _packet in (aten.rand_like, aten.randn_like):
+    if "generator" in _packet.overloads():
+        _noise(_packet.generator)
+
+
+@rule(aten.new_empty.default, example=None)
+def new_empty(x: Set, shape: Any, dtype: Any = None, device: Any = None, **options: Any) -> Tensor:
+    """What the mask of whole channels is drawn into."""
+    return torch.empty(shape, dtype=dtype or x.dtype, device=device or x.device)

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from .. import rounding
+from .. import layout, rounding
 from ..bounded import Bounded
 from ..clean import Clean, Samples
 from ..forms import Form, ball_form
@@ -51,6 +51,7 @@ class Lifting:
         self, threat: Threat, symbols: Symbols | None, x: Tensor, y: Tensor, samples: np.ndarray, guests: bool = False
     ):
         self.threat, self.symbols, self.samples, self.guests = threat, symbols, samples, guests
+        self.given, x = x, x.contiguous()
         self.raw = x
         for change in threat.changes:
             y = change.encoded(y, x)
@@ -124,9 +125,10 @@ class Lifting:
         if self.owners is not None:
             clean = Clean(clean_bounds, clean_radius, -values.dim(), self.owners)
         if rows is None:
-            return Bounded(Set(bounds, form, self.symbols, clean=clean))
-        # the interval is exact
-        return Bounded(concretised("lift", bounds, form, self.symbols, clean=clean, sharp=False))
+            lifted = Set(bounds, form, self.symbols, clean=clean)
+        else:  # the interval is exact
+            lifted = concretised("lift", bounds, form, self.symbols, clean=clean, sharp=False)
+        return Bounded(lifted, strides=layout.of(self.given) if what == "inputs" else None)
 
     def _side_by_side(self, what: str, found: list[Made], count: int) -> Tensor:
         """The rows of all changes, which are zero for changes of something else."""

@@ -167,6 +167,8 @@ COVERED = {
     *("logical_and.default", "logical_or.default", "logical_not.default"),
     *("full_like.default", "zeros_like.default", "ones_like.default"),
     *("new_full.default", "new_ones.default", "new_zeros.default", "new_empty_strided.default"),
+    *("rand_like.default", "randn_like.default", "rand_like.generator", "randn_like.generator"),
+    *("empty_like.default", "new_empty.default"),
 }
 
 UNTESTED_BY_EXAMPLE = {
