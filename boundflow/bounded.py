@@ -206,14 +206,19 @@ class Bounded(torch.Tensor):
                     "use torch.no_grad()"
                 )
             kwargs = kwargs or {}
-            before, thread.arithmetic = thread.arithmetic, arithmetic_of(args)
+            operands, arithmetic = unwrapped_all(args)
+            before, thread.arithmetic = thread.arithmetic, arithmetic
             try:
                 if rule.writes is not None:
-                    return rule.write(args, kwargs)
-                result = rule.apply(*(args if rule.of_tensors else map(unwrapped, args)), **kwargs)
+                    return rule.write(args, operands, kwargs)
+                result = rule.apply(*(args if rule.of_tensors else operands), **kwargs)
             finally:
                 thread.arithmetic = before
-            result = wrapped(result, layout.strides(func, args, kwargs) or ())
+            strides = None if rule.layout == "contiguous" else layout.strides(rule.layout, func, args, kwargs)
+            if type(result) is Set:
+                result = Bounded(result, strides=strides[0] if strides else None)
+            else:
+                result = wrapped(result, strides or ())
             if rule.view:
                 for view in result if isinstance(result, list | tuple) else (result,):
                     view._recorded = args[0]._version
@@ -227,9 +232,31 @@ def exact(value: Tensor, symbols: Symbols | None = None) -> Bounded:
 
 def unwrapped(x: Any) -> Any:
     """The set of a bounded tensor, and those in a list of tensors; everything else as it is."""
-    if isinstance(x, Bounded):
-        return x.set
+    if type(x) is Bounded:
+        return x._checked().set
     return type(x)(unwrapped(part) for part in x) if isinstance(x, list | tuple) else x
+
+
+def unwrapped_all(operands: Iterable[Any]) -> tuple[list[Any], Arithmetic]:
+    """Operands as sets, and the arithmetic of the run they belong to, or of this thread. Stale ones are refused.
+
+    Where a set without a threat, made with roundings switched off, meets a run that charges them, they are charged.
+    """
+    found: Arithmetic | None = None
+    sets: list[Any] = []
+    for operand in operands:
+        if type(operand) is Bounded:
+            held = operand._checked().set
+            sets.append(held)
+            if held.symbols is not None and (found is None or held.symbols.arithmetic.outward > found.outward):
+                found = held.symbols.arithmetic
+        elif isinstance(operand, list | tuple) and any(type(part) is Bounded for part in operand):
+            inner, arithmetic = unwrapped_all(operand)
+            sets.append(type(operand)(inner))
+            found = arithmetic if found is None or arithmetic.outward > found.outward else found
+        else:
+            sets.append(operand)
+    return sets, found or thread.arithmetic
 
 
 def wrapped(x: Any, strides: Sequence[layout.Strides] = ()) -> Any:
@@ -239,22 +266,6 @@ def wrapped(x: Any, strides: Sequence[layout.Strides] = ()) -> Any:
     if isinstance(x, list | tuple):
         return type(x)(wrapped(part, (wanted,)) for part, wanted in zip_longest(x, strides))
     return x
-
-
-def arithmetic_of(operands: Iterable[Any]) -> Arithmetic:
-    """That of the run the operands belong to, or of this thread; stale operands are refused on the way.
-
-    Where a set without a threat, made with roundings switched off, meets a run that charges them, they are charged.
-    """
-    found = None
-    for operand in operands:
-        parts = operand if isinstance(operand, list | tuple) else (operand,)
-        for part in parts:
-            if isinstance(part, Bounded):
-                symbols = part._checked().set.symbols
-                if symbols is not None and (found is None or symbols.arithmetic.outward > found.outward):
-                    found = symbols.arithmetic
-    return found or thread.arithmetic
 
 
 def _rebuild(
@@ -280,9 +291,10 @@ class Rule:
     example: Callable[..., tuple] | None
     writes: int | str | None = None  # the argument it stores its result in
     view: bool = False
+    layout: str = "by operands"  # see `layout.kind`
     of_tensors: bool = False  # asks for the tensors themselves, whose layout sets do not have
 
-    def write(self, args: Any, kwargs: Any) -> Any:
+    def write(self, args: Any, operands: list[Any], kwargs: Any) -> Any:
         """Compute out of place, then replace the inner tensors of the target.
 
         The version counter goes up after we return, so the version to expect is one more than now.
@@ -293,7 +305,7 @@ class Rule:
                 f"{self.operator} would store a set in a plain tensor, which would silently lose the bounds. Write "
                 "`total = total + loss` instead of `total += loss`; lift a model before its optimizer keeps state."
             )
-        result = self.apply(*map(unwrapped, args), **kwargs)
+        result = self.apply(*operands, **kwargs)
         if result.shape != target.shape or result.dtype != target.dtype:
             raise MixedTensors(
                 f"{self.operator} gives {tuple(result.shape)} {result.dtype}, "
@@ -321,7 +333,8 @@ def rule(
 
     def register(apply: Callable) -> Callable:
         for operator in operators:
-            RULES[operator] = Rule(operator, apply, example, view=operator.is_view, of_tensors=of_tensors)
+            laid_out = layout.kind(operator)
+            RULES[operator] = Rule(operator, apply, example, None, operator.is_view, laid_out, of_tensors)
             name, overload = operator._schema.name.removeprefix("aten::"), operator._overloadname
             partners = getattr(aten, name + "_", None) if in_place and not operator.is_view else None
             if partners is not None and overload in partners.overloads():
@@ -350,7 +363,7 @@ def internal(forward: Callable) -> Callable:
 
     @wraps(forward)
     def run(ctx: Any, *args: Any) -> Any:
-        ctx.arithmetic = arithmetic_of(args)
+        ctx.arithmetic = unwrapped_all(args)[1]
         with torch._C.DisableTorchFunctionSubclass(), using(ctx.arithmetic):
             return wrapped(forward(ctx, *args))
 

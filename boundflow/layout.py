@@ -21,6 +21,8 @@ aten = torch.ops.aten
 
 # a matrix product fills a contiguous matrix, whatever its factors look like
 CONTIGUOUS = frozenset((aten.mm.default, aten.addmm.default, aten.bmm.default, aten.baddbmm.default, aten.mv.default))
+# these give what they are given
+SAME = frozenset((aten.detach.default, aten.alias.default))
 # and this one is told the strides
 LAYING_OUT = frozenset((aten.new_empty_strided.default,))
 WITH_DATA = frozenset((aten.convolution.default, aten.convolution_backward.default))
@@ -30,14 +32,26 @@ _answers: dict[Any, tuple[Strides, ...]] = {}
 _MOST = 4096
 
 
-def strides(func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Strides, ...] | None:
-    """The strides of every result of an operator that gives views or has operands out of order.
-
-    None: all results are contiguous.
-    """
+def kind(func: OpOverload) -> str:
+    """How an operator lays its results out: what a table can say of it, so that the rest need not be asked."""
     if func in CONTIGUOUS:
+        return "contiguous"
+    if func in SAME:
+        return "same"
+    if func is aten.t.default:
+        return "transposed"
+    return "asked" if func.is_view or func in LAYING_OUT else "by operands"
+
+
+def strides(kind: str, func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Strides, ...] | None:
+    """The strides of every result of an operator; None: all results are contiguous."""
+    if kind == "contiguous":
         return None
-    if not func.is_view and func not in LAYING_OUT and kwargs.get("memory_format") in (None, torch.preserve_format):
+    if kind == "same":
+        return None if args[0].is_contiguous() else (args[0].stride(),)
+    if kind == "transposed":
+        return (args[0].stride()[::-1],)
+    if kind == "by operands" and kwargs.get("memory_format") in (None, torch.preserve_format):
         for operand in args:
             if isinstance(operand, Tensor):
                 if not operand.is_contiguous():
@@ -63,7 +77,7 @@ def strides(func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> 
 def _key(operands: Any) -> Any:
     """Whatever the layout can depend on."""
     if isinstance(operands, Tensor):
-        return operands.shape, operands.stride(), operands.dtype, operands.device
+        return operands.shape, operands.stride(), operands.dtype, operands.is_cuda
     if isinstance(operands, list | tuple):
         return tuple(_key(operand) for operand in operands)
     return operands

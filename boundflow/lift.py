@@ -134,9 +134,9 @@ def _count_step(optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> Non
 
 
 def _warn_of_width(parameter: Bounded, symbols: Symbols) -> None:
-    """Say once that sets have blown up, long before they are infinite. A GPU is asked now and then, not to wait."""
+    """Say once that sets have blown up, long before they are infinite. Looked at now and then, which costs nothing."""
     steps = symbols.steps
-    if symbols.warned_of_width or (parameter.is_cuda and steps & (steps - 1) and steps % 16):
+    if symbols.warned_of_width or (steps & (steps - 1) and steps % 8):
         return
     lower, upper = parameter.set.bounds
     if float((upper - lower).max()) > WIDE * (1 + float((0.5 * lower + 0.5 * upper).abs().max())):

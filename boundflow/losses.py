@@ -56,7 +56,7 @@ class BinaryCrossEntropy(torch.autograd.Function):
     def forward(ctx: Any, logits: Any, targets: Any, sharp: bool) -> Set:
         ctx.save_for_backward(logits, targets)
         z, y = as_set(logits), as_set(targets)
-        bounds = _bce_bounds(z.bounds, y.bounds[:1] if y.exact else y.bounds)
+        bounds = _bce_bounds(z.bounds, y.bounds.unbind(0)[: 1 if y.exact else 2])
         form = None
         if z.affine or y.affine:
             summands = [(apply(softplus_function(1.0, THRESHOLD), z), 1.0), (product(y, z, sharp=False), -1.0)]
@@ -75,7 +75,7 @@ class BinaryCrossEntropy(torch.autograd.Function):
         return mul(as_set(grad), slope), for_targets, None
 
 
-def _bce_bounds(z: Tensor, targets: Tensor) -> Tensor:
+def _bce_bounds(z: Tensor, targets: tuple[Tensor, ...]) -> Tensor:
     """Linear in y, so y at its ends; convex in z, so largest at the ends and smallest at logit(y) or the nearer end."""
     bounds = None
     for y in targets:
@@ -87,7 +87,7 @@ def _bce_bounds(z: Tensor, targets: Tensor) -> Tensor:
             ends = torch.minimum(ends[0], bounds[0]), torch.maximum(ends[1], bounds[1])
         bounds = torch.stack(ends)
     assert bounds is not None
-    moduli = 1 + z.abs().amax(0) * (1 + targets.abs().amax(0))
+    moduli = 1 + z.abs().amax(0) * (1 + (targets[0].abs() if len(targets) == 1 else torch.stack(targets).abs().amax(0)))
     # logit(y) is only near the minimum, but the loss is flat there: an error d costs d^2 / 8
     return rounding.widened(bounds, moduli * rounding.gamma(16, z.dtype) + math.exp(-THRESHOLD))
 

@@ -39,8 +39,11 @@ class Set:
     __slots__ = (
         "_form",
         "adds_to_one",
+        "affine",
         "bounds",
         "clean",
+        "device",
+        "dtype",
         "exact",
         "excess",
         "nonnegative",
@@ -59,7 +62,9 @@ class Set:
         clean: Clean | None = None,
     ):
         self.bounds = bounds
+        self.dtype, self.device = bounds.dtype, bounds.device
         self._form = form
+        self.affine = form is not None and len(form.rows) > 0  # whether there are generator rows
         self.symbols = symbols
         self.exact = exact  # a point by construction: lower is upper
         self.nonnegative = nonnegative  # by construction, as squares are: rounding must not make it negative
@@ -78,14 +83,6 @@ class Set:
     @property
     def shape(self) -> torch.Size:
         return self.bounds.shape[1:]
-
-    @property
-    def dtype(self) -> torch.dtype:
-        return self.bounds.dtype
-
-    @property
-    def device(self) -> torch.device:
-        return self.bounds.device
 
     def dim(self) -> int:
         return self.bounds.dim() - 1
@@ -108,11 +105,6 @@ class Set:
             low = self.bounds[0]
             self._form = ball_form(*((low, torch.zeros_like(low)) if self.exact else rounding.middle(self.bounds)))
         return self._form
-
-    @property
-    def affine(self) -> bool:
-        """Whether there are generator rows."""
-        return self._form is not None and len(self._form.rows) > 0
 
     @property
     def deviation(self) -> Tensor:
@@ -178,8 +170,11 @@ class States:
 
     def __init__(self, *operands: Any, found: tuple[Samples, int] | None | bool = True):
         self.operands = operands
-        self.found = samples_of(*operands) if found is True else found or None
         self.views: list[tuple[Any, ...]] = [operands]
+        if found is True:
+            known = [x for x in operands if type(x) is Set and x.clean is not None]
+            found = samples_of(*operands) if known else None
+        self.found: tuple[Samples, int] | None = found or None
         if self.found is not None:
             self.views.append(tuple(x.untouched if isinstance(x, Set) else x for x in operands))
 
@@ -194,15 +189,14 @@ class States:
         factors: Factors | None = None,
     ) -> Set:
         """The set with this linear part and these remainders, one for each state."""
-        (bounds, radius), *others = remainders
-        form = None
+        (bounds, radius), form = remainders[0], None
         if linear is not None:
             assert radius is not None
             form = Form(linear.center, linear.generators, radius, linear.rows, linear.axis)
         clean = None
-        if others and self.found is not None:
+        if self.found is not None:
             samples, axis = self.found
-            clean = Clean(*others[0], axis, samples)
+            clean = Clean(*remainders[1], axis, samples)
         symbols = symbols_of(*self.operands)
         return concretised(name, bounds, form, symbols, nonnegative, clean, sharp, factors)
 
@@ -308,7 +302,7 @@ def nonnegative(*operands: Any) -> bool:
 
 def plain(x: Any) -> bool:
     """Whether an operand is one known value rather than a set."""
-    if isinstance(x, Set):
+    if type(x) is Set:
         return x.exact
     assert getattr(x, "set", None) is None, "rules are given sets, not the tensors that hold them"
     return True
@@ -321,7 +315,7 @@ def value(x: Any) -> Any:
 
 def own_axis(*operands: Any) -> tuple[list[Any], int | None]:
     """Operands of an elementwise operator and their common sample axis; own rows that do not fit are written out."""
-    marked = [x for x in operands if has_own_rows(x)]
+    marked = [x for x in operands if type(x) is Set and x.affine and has_own_rows(x)]
     if not marked:
         return list(operands), None
     form, shape = marked[0].form, _together(operands)
@@ -350,7 +344,7 @@ def sample_axis(x: Any) -> int | None:
 
 def samples_of(*operands: Any) -> tuple[Samples, int] | None:
     """The samples along an axis on which all operands of an elementwise operator agree, and the axis."""
-    known = [x.clean for x in operands if isinstance(x, Set) and x.clean is not None]
+    known = [x.clean for x in operands if type(x) is Set and x.clean is not None]
     if not known:
         return None
     samples, axis = known[0].samples, known[0].axis
@@ -376,7 +370,7 @@ def symbols_of(*operands: Any) -> Symbols | None:
     """The symbol space of several operands."""
     found: Symbols | None = None
     for operand in operands:
-        if isinstance(operand, Set):
+        if type(operand) is Set and operand.symbols is not found:
             found = Symbols.common(found, operand.symbols)
     return found
 

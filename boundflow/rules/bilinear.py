@@ -174,6 +174,8 @@ def contraction(
             radius = torch.add(radius + spread, middle.abs() + spread, alpha=rounding.gamma(terms + 2, center.dtype))
         return rounding.around(center, radius)
 
+    if not any(isinstance(x, Set) and x.clean is not None for x in (a, b)):
+        return concretised(name, interval(a, b, bias), None, symbols_of(a, b, bias))
     over = _apart_states(a, b, samples(a, b)[2], bias)
     return over.result(name, [Remainder(interval(*view), None) for view in over.views])
 

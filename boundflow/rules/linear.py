@@ -248,28 +248,25 @@ def combination(
         if isinstance(x, int | float):
             rounding.require_normal(x, like.dtype)
     once = charged is None and terms <= 3 and _rounds_once(summands, like.dtype)
-    shape, coefficients = (
-        torch.broadcast_shapes(*(x.shape for x in operands if isinstance(x, Tensor | Set))),
-        [a for _, a in summands],
-    )
-    affine = any(x.affine for x in sets)
+    coefficients, affine = [a for _, a in summands], any(x.affine for x in sets)
 
     def remainder(*view: Any) -> Remainder:
         parts = list(zip(view, coefficients, strict=True))
         ends = [(_ends(x, a, like, dims), a) for x, a in parts]
-        bounds = _accumulated(ends).expand(2, *shape)
+        bounds = _accumulated(ends)
         if once:
             bounds = rounding.outward(bounds)
         else:
             # other terms than the summands are charged at their largest, not at the end point of the same bound
             loaded = ends if charged is None else [(_moduli(x, like, dims), a) for x, a in charged]
             bounds = rounding.outward_sum(bounds, _accumulated([(end.abs(), abs(a)) for end, a in loaded]), terms)
-        return Remainder(bounds, _combined_radius(parts, charged or parts, terms, like, shape) if affine else None)
+        radius = _combined_radius(parts, charged or parts, terms, like, bounds.shape[1:]) if affine else None
+        return Remainder(bounds, radius)
 
     over = States(*operands)
-    linear = _combined(summands, sets, shape, axis) if affine else None
-    never_negative = nonnegative(*operands) and all(a >= 0 for a in coefficients)
     remainders = [remainder(*view) for view in over.views]
+    linear = _combined(summands, sets, remainders[0].bounds.shape[1:], axis) if affine else None
+    never_negative = nonnegative(*operands) and all(a >= 0 for a in coefficients)
     return over.result(name, remainders, linear, nonnegative=never_negative, sharp=sharp, factors=factors)
 
 

@@ -71,6 +71,8 @@ def _map_clean(x: Set, form: Form | None, f: Callable[[Tensor, int], Tensor]) ->
 def selected(x: Any, f: Callable[[Tensor, int], Tensor]) -> Set:
     """A set whose elements are elements of ``x``, or zero."""
     x = as_set(x)
+    if x._form is None and x.clean is None and x.excess is None:
+        return Set(f(x.bounds, 1), None, x.symbols, x.exact, x.nonnegative)
     form = map_form(x._form, f)
     clean = _map_clean(x, form, f)
     made = Set(f(x.bounds, 1), form, x.symbols, x.exact, nonnegative=x.nonnegative, clean=clean)
