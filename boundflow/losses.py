@@ -13,6 +13,8 @@ outside, as ordinary bounded arithmetic: ``(10 * loss).backward()`` is ten times
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -289,3 +291,28 @@ def multi_margin_loss(
 def _no_legacy(size_average: Any, reduce: Any) -> None:
     if size_average is not None or reduce is not None:
         raise UnsupportedOperator("size_average and reduce are gone: use reduction='mean', 'sum' or 'none'")
+
+
+# --- losses by name -------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Loss:
+    """A loss that recipes name, and what it takes the outputs of a network for.
+
+    ``outputs``: "one" that tells two classes apart by its sign, one for each of the "classes", or "values" to predict.
+    """
+
+    function: Callable[..., Tensor]
+    outputs: str
+
+    def __call__(self, outputs: Tensor, targets: Tensor, **options: Any) -> Tensor:
+        return self.function(outputs, targets, **options)
+
+
+LOSSES = {
+    "bce": Loss(F.binary_cross_entropy_with_logits, "one"),
+    "hinge": Loss(hinge, "one"),
+    "ce": Loss(F.cross_entropy, "classes"),
+    "mse": Loss(F.mse_loss, "values"),
+}

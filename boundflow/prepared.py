@@ -13,6 +13,7 @@ from torch.nn.parameter import is_lazy
 from .bounded import Bounded
 from .errors import BoundFlowError, UnsupportedProgram
 from .forward_effects import effects, faithful_copy, require_supported
+from .losses import LOSSES
 from .recipe import Recipe
 from .threats import Threat
 
@@ -50,7 +51,7 @@ class Prepared:
             raise ValueError("there are no samples to train on")
         self._copy(model)
         self.y = self.targets = self._targets(torch.as_tensor(data[1]).to(self.x.device))
-        if recipe.loss == "ce" and threat.touches("targets"):
+        if LOSSES[recipe.loss].outputs == "classes" and threat.touches("targets"):
             self.targets = F.one_hot(self.y, self.outputs).to(self.x.dtype)
         threat.check(self.x, self.targets)
         self.observed = threat.observed(self.x)
@@ -77,21 +78,23 @@ class Prepared:
     def _targets(self, y: Tensor) -> Tensor:
         if len(self.x) != len(y):
             raise ValueError(f"{len(self.x)} inputs and {len(y)} targets")
-        loss = self.recipe.loss
-        if self.recipe.regression:
+        loss, kind = self.recipe.loss, LOSSES[self.recipe.loss].outputs
+        if kind == "values":
             y = y.to(self.x.dtype).reshape(len(y), -1)
             if y.shape[1] != self.outputs or not bool(torch.isfinite(y).all()):
                 raise ValueError(f"targets must be {self.outputs} finite numbers for each input, as the model puts out")
             return y
         if y.numel() != len(y):
             raise ValueError(f"labels must be one whole number for each input, and they have shape {tuple(y.shape)}")
-        if loss == "ce" and self.outputs < 2:
-            raise ValueError("the loss 'ce' needs a model with an output for each class, and this one has 1: use 'bce'")
-        if loss in ("bce", "hinge") and self.outputs != 1:
+        if kind == "classes" and self.outputs < 2:
+            raise ValueError(
+                f"the loss {loss!r} needs a model with an output for each class, and this one has 1: use 'bce'"
+            )
+        if kind == "one" and self.outputs != 1:
             raise ValueError(
                 f"the loss {loss!r} needs a model with one output, and this one has {self.outputs}: use 'ce'"
             )
-        y, classes = y.reshape(-1), self.outputs if loss == "ce" else 2
+        y, classes = y.reshape(-1), self.outputs if kind == "classes" else 2
         if bool((y < 0).any()) or bool((y >= classes).any()) or bool((y != y.long()).any()):
             raise ValueError(f"labels must be whole numbers from 0 to {classes - 1}")
-        return y.long() if loss == "ce" else y.to(self.x.dtype).reshape(-1, 1)
+        return y.long() if kind == "classes" else y.to(self.x.dtype).reshape(-1, 1)

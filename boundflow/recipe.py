@@ -17,21 +17,13 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from . import reduction
 from .errors import UnsupportedProgram
-from .losses import hinge
+from .losses import LOSSES
 from .state import Trainer
 from .tuning import MEMORY
 
-LOSSES: dict[str, Callable[..., Tensor]] = {
-    "bce": F.binary_cross_entropy_with_logits,
-    "hinge": hinge,
-    "ce": F.cross_entropy,
-    "mse": F.mse_loss,
-}
-REGRESSION = "mse"
 DOMAINS = ("interval", "zonotope")
 
 
@@ -85,7 +77,7 @@ class Recipe:
 
     @property
     def regression(self) -> bool:
-        return self.loss == REGRESSION
+        return LOSSES[self.loss].outputs == "values"
 
     def batches(self, samples: int, device: torch.device) -> list[Tensor]:
         """Sample numbers of every step: all in order, or shuffled anew each epoch."""

@@ -30,9 +30,10 @@ from .draws import Draws
 from .errors import VoidBounds
 from .files import fingerprint
 from .lift import lift
+from .losses import LOSSES
 from .prepared import Prepared
 from .progress import SAMPLES, Bar, Step, shown
-from .recipe import LOSSES, Recipe
+from .recipe import Recipe
 from .state import space_of
 from .symbols import Symbols
 from .threats import Lifted, Linf, Threat

@@ -61,12 +61,30 @@ class Tripwire:
 
     def __init__(self, nominal: nn.Module, certified: nn.Module, outward: bool):
         self.nominal, self.certified, self.outward = nominal, certified, outward
+        self._plain = self._versions()
         self._pending: list[tuple[int, list[str], Tensor]] = []
+
+    def _versions(self) -> dict[str, tuple[int, int]]:
+        """Which plain buffers the run on sets has, and how often each was written to."""
+        buffers = self.certified.named_buffers()
+        return {name: (id(x), x._version) for name, x in buffers if not isinstance(x, Bounded)}
+
+    def _check_plain_state(self, number: int) -> None:
+        """Buffers that are no sets must be the same in both runs; looked at where the run on sets has changed one."""
+        now = self._versions()
+        for name in [name for name in now if now[name] != self._plain.get(name)]:
+            plain, held = (dict(model.named_buffers()).get(name) for model in (self.nominal, self.certified))
+            if plain is None or held is None or not torch.equal(plain, held):
+                raise OutsideBounds(
+                    f"the buffer {name} is not the same in plain training and on sets at step {number}. {REASONS}"
+                )
+        self._plain = now
 
     def step(self, number: int) -> None:
         """Compare, and raise at once on a CPU or within a few steps on a GPU."""
         if not self.outward:
             return
+        self._check_plain_state(number)
         names, inside = [], []
         for name, sets, value in _pairs(self.nominal, self.certified):
             names.append(name)

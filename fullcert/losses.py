@@ -9,7 +9,7 @@ from dataclasses import replace
 import numpy as np
 
 import boundflow as bf
-from boundflow.recipe import LOSSES
+from boundflow.losses import LOSSES
 from fullcert.mistakes import Mistake, check_known
 
 
@@ -25,7 +25,7 @@ def chosen(loss: str, classes: int) -> str:
 
 def outputs(loss: str, classes: int) -> int:
     """How many outputs the network needs, if the loss can tell that many classes apart."""
-    if loss == "ce":
+    if LOSSES[loss].outputs == "classes":
         return classes
     if classes > 2:
         raise Mistake(f"the loss {loss!r} tells two classes apart, and this dataset has {classes}: use ce")
@@ -39,7 +39,9 @@ def learning_rate(loss: str, classes: int) -> float:
     classes with ce at half the rate of bce are bce, step by step: the lead of a class is a difference of two outputs.
     The more classes, the fewer samples each has, and the more the same attack weighs among them.
     """
-    return 1 / classes if loss == "ce" else {"bce": 1.0, "hinge": 1.0, "mse": 0.1}[loss]
+    if LOSSES[loss].outputs == "classes":
+        return 1 / classes
+    return 0.1 if LOSSES[loss].outputs == "values" else 1.0
 
 
 def targets(loss: str, classes: int, labels: np.ndarray) -> np.ndarray:

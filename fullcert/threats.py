@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from boundflow import rounding
+from boundflow.losses import LOSSES
 from boundflow.threats import AtMost, Category, Labels, Linf, Missing, Removal, Replacement, Threat, Tolerance
 from fullcert.encoding import Encoding, Number, Target, Words
 from fullcert.mistakes import Mistake
@@ -223,7 +224,9 @@ def _flipped(options: Options, subject: Subject) -> Threat | None:
     if options.loss == "mse":
         raise Mistake("--flip-labels goes with the losses bce, ce and hinge")
     _within(options.flip_labels, len(subject.inputs), "--flip-labels")
-    return AtMost(options.flip_labels, Labels(classes=subject.classes if options.loss == "ce" else None))
+    return AtMost(
+        options.flip_labels, Labels(classes=subject.classes if LOSSES[options.loss].outputs == "classes" else None)
+    )
 
 
 def _taken_out(options: Options, subject: Subject) -> Threat | None:

@@ -12,7 +12,8 @@ from torch.optim import SGD, Adam, AdamW, Optimizer, RMSprop
 from torch.optim.lr_scheduler import LambdaLR
 
 import boundflow as bf
-from boundflow.recipe import DOMAINS, LOSSES
+from boundflow.losses import LOSSES
+from boundflow.recipe import DOMAINS
 from fullcert import losses, models, tasks, threats
 from fullcert.datasets import Split
 from fullcert.mistakes import Mistake, check_known, choose
@@ -80,7 +81,7 @@ class Recipe:
         """Labels in the form that the loss of plain PyTorch takes."""
         loss, classes = self.options.loss, self.data.classes
         made = torch.from_numpy(losses.targets(loss, classes, labels.cpu().numpy()))
-        return made if loss == "ce" else made.double().unsqueeze(1)
+        return made if LOSSES[loss].outputs == "classes" else made.double().unsqueeze(1)
 
     def tensors(self, split: Split) -> tuple[Tensor, Tensor]:
         return torch.as_tensor(split.inputs, dtype=self.dtype, device=self.device), torch.from_numpy(split.labels)

@@ -21,8 +21,9 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_iter, tree_map
 
 import boundflow as bf
+from boundflow.losses import LOSSES
 from boundflow.prepared import in_training
-from boundflow.recipe import DOMAINS, LOSSES
+from boundflow.recipe import DOMAINS
 from boundflow.tuning import MEMORY
 from fullcert.mistakes import Mistake, check_known, choose
 from fullcert.probing import NO_RULE, QUESTION, RADIUS, Found, Place, Probe, Walk, probe, sentence
@@ -128,7 +129,7 @@ class Trial:
     def __post_init__(self) -> None:
         check_known("loss", self.loss, LOSSES)
         check_known("optimizer", self.optimizer, OPTIMIZERS)
-        if self.loss in ("bce", "hinge") and self.outputs != 1:
+        if LOSSES[self.loss].outputs == "one" and self.outputs != 1:
             raise Mistake(f"the loss {self.loss!r} needs one output, and {self.outputs} were asked for: use ce")
 
     def data(self) -> tuple[Tensor, Tensor]:
@@ -138,7 +139,7 @@ class Trial:
         if self.loss == "mse":
             return x, torch.randn(SAMPLES, self.outputs, generator=generator, dtype=torch.float64)
         labels = torch.arange(SAMPLES) % max(self.outputs, 2)
-        return x, labels if self.loss == "ce" else labels.double().unsqueeze(1)
+        return x, labels if LOSSES[self.loss].outputs == "classes" else labels.double().unsqueeze(1)
 
     def train(self, model: nn.Module, batch: Callable[[], tuple[Tensor, Tensor]], at: Callable[..., Any]) -> None:
         """A few steps, as anyone would write them; `at` says in which part of a step we are."""

@@ -318,3 +318,14 @@ def test_batch_normalisation_with_fixed_statistics_keeps_them() -> None:
     cert = bf.certify(model, (x, y), **recipe)
     assert torch.equal(cert.nominal[1].running_mean, model[1].running_mean)
     assert bool((cert.predict(x, 0.001).lower <= cert.nominal(x)).all())
+
+
+def test_a_certificate_of_version_0_1_is_read(tmp_path: Path) -> None:
+    """It answers as it did, and is written in the format of today."""
+    path = Path(__file__).parent / "files" / "version-0.1.safetensors"
+    x = torch.randn(12, 2, generator=torch.Generator().manual_seed(3), dtype=torch.float64)
+    answer = bf.load(path).predict(x, epsilon=0.01)
+    assert answer.certified.tolist() == [True] * 12
+    bf.load(path).save(tmp_path / "again")
+    again = bf.load(tmp_path / "again").predict(x, epsilon=0.01)
+    assert torch.equal(again.lower, answer.lower) and torch.equal(again.upper, answer.upper)
