@@ -24,7 +24,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from . import reduction
+from . import reduction as reductions
 from .context import Arithmetic, thread, using
 from .errors import MixedSymbols
 from .expansion import Expansion
@@ -46,13 +46,13 @@ class Symbols:
     """
 
     def __init__(
-        self, threat: Threat | None = None, order: int = 20, tracks: bool = True, *, reduction_method: str = "girard"
+        self, threat: Threat | None = None, order: int = 20, tracks: bool = True, *, reduction: str = "girard"
     ):
         if order < 1:
             raise ValueError(f"order must be at least 1 row per state scalar, got {order}")
-        if reduction_method not in reduction.METHODS:
-            raise ValueError(f"a reduction method is one of {', '.join(reduction.METHODS)}, not {reduction_method!r}")
-        self.threat, self.order, self.tracks, self.reduction = threat, order, tracks, reduction_method
+        if reduction not in reductions.METHODS:
+            raise ValueError(f"a reduction method is one of {', '.join(reductions.METHODS)}, not {reduction!r}")
+        self.threat, self.order, self.tracks, self.reduction = threat, order, tracks, reduction
         self.arithmetic: Arithmetic = replace(thread.arithmetic, pieces=0, length=1)
         self.steps = 0  # of the optimizer that has made most: what errors report
         self.resumed_at = 0
@@ -231,12 +231,12 @@ class Symbols:
     def promote(self, optimizer: torch.optim.Optimizer) -> None:
         """Give the radius of every gradient rows of its own."""
         with using(self.arithmetic):
-            reduction.promote(self, optimizer)
+            reductions.promote(self, optimizer)
 
     def reduce(self, optimizer: torch.optim.Optimizer) -> None:
         """Bring all state of the optimizer under the row budget, and its radii into rows."""
         with using(self.arithmetic):
-            reduction.reduce(self, optimizer)
+            reductions.reduce(self, optimizer)
 
     # --- derived symbols ----------------------------------------------------------------------------------------
 

@@ -120,7 +120,7 @@ class _Run:
         space, not_tracked = None, []
         if recipe.domain == "zonotope":
             tracks = rows_fit(prepared, self.batches)
-            space = Symbols(threat, order=recipe.order, tracks=tracks, reduction_method=recipe.reduction)
+            space = Symbols(threat, order=recipe.order, tracks=tracks, reduction=recipe.reduction)
             if not tracks:
                 lost = "rows of the samples did not fit into memory: what was done to them is an error each time"
                 not_tracked.append(lost)

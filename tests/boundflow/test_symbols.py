@@ -80,7 +80,7 @@ def test_every_reduction_method_holds_poisoned_trainings(method: str) -> None:
     torch.manual_seed(0)
     plain = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 1)).double()
     model = copy.deepcopy(plain)
-    symbols = bf.Symbols(Linf(0.02), order=2, reduction_method=method)
+    symbols = bf.Symbols(Linf(0.02), order=2, reduction=method)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.5, momentum=0.9)
     bf.lift(model, symbols)
     symbols.attach(optimizer)
@@ -105,7 +105,7 @@ def test_every_reduction_method_holds_poisoned_trainings(method: str) -> None:
 
 def test_an_unknown_reduction_method_is_refused() -> None:
     with pytest.raises(ValueError, match="girard"):
-        bf.Symbols(Linf(0.1), reduction_method="best")
+        bf.Symbols(Linf(0.1), reduction="best")
 
 
 def test_an_own_loop_is_warned_once_when_its_sets_blow_up() -> None:
