@@ -33,36 +33,44 @@ WIDTHS = (1.0, 1e-3)  # of the box, as a share of the data: the wide one may lea
 
 
 def samples_meet(model: nn.Module, x: Tensor, training: bool) -> bool:
-    """Whether the answer for one sample, or in training its gradient, depends on the others in its batch."""
-    try:
-        return _meet(model, _points(torch.nan_to_num(x.detach()).double()), training)
-    except MixedTensors:  # a model that fixes its own precision
-        return _meet(model, _points(torch.nan_to_num(x.detach())), training)
+    """Whether the answer for one sample, or in training its gradient, may depend on the others in its batch."""
+    return told_apart(model, x, training) is not True
 
 
-def _meet(model: nn.Module, points: Tensor, training: bool) -> bool:
+def told_apart(model: nn.Module, x: Tensor, training: bool) -> bool | None:
+    """Whether samples stay apart; None where that cannot be told."""
+    x = torch.nan_to_num(x.detach())
+    for points in (_points(x.double()), _points(x)):  # in its own precision if a model fixes that
+        try:
+            return _stay_apart(model, points, training)
+        except MixedTensors:
+            continue
+        except Exception:  # the model is code of the user: a branch, an operator without a rule
+            return None
+    return None
+
+
+def _stay_apart(model: nn.Module, points: Tensor, training: bool) -> bool | None:
     """Asked at the size of the data and at size one: a batch of tiny samples may hide behind a bias."""
     few = points[:SAMPLES]
     sizes = few, few / few.abs().amax().clamp_min(rounding.TINY[few.dtype])
+    asked: list[tuple[Tensor, Sequence[int], float]] = [(x, range(len(x)), width) for x in sizes for width in WIDTHS]
+    asked.append((points, (0, len(points) - 1), WIDTHS[-1]))  # a network may do something else with many samples
     for tried in _with_other_parameters(model, points.dtype, training):
-        answers = [_meet_within(tried, some, range(len(some)), width, training) for some in sizes for width in WIDTHS]
-        # a network may do something else with many samples
-        answers += [_meet_within(tried, points, (0, len(points) - 1), WIDTHS[-1], training)]
-        if True in answers or all(answer is None for answer in answers):
-            return True
-    return False
+        answers = [_meet_within(tried, *question, training) for question in asked]
+        if True in answers:
+            return False
+        if all(answer is None for answer in answers):
+            return None
+    return True
 
 
 def _meet_within(model: nn.Module, points: Tensor, chosen: Sequence[int], width: float, training: bool) -> bool | None:
-    """None where no bounds are finite; what else cannot be told counts as meeting."""
+    """Whether some of the chosen samples meet others; None where no bounds are finite."""
     try:
         return _number_matters(model, points, chosen) or _depends(model, points, chosen, width, training)
     except VoidBounds:
         return None
-    except MixedTensors:
-        raise
-    except Exception:  # the model is code of the user
-        return True
 
 
 def _points(x: Tensor) -> Tensor:
@@ -84,7 +92,8 @@ def _with_other_parameters(model: nn.Module, dtype: torch.dtype, training: bool)
         with torch.no_grad():
             for parameter in tried.parameters():
                 moved = torch.randn(parameter.shape, generator=generator, dtype=torch.float64)
-                parameter.add_(moved.to(parameter))
+                # of moderate size: a plain model may have diverged
+                parameter.copy_(torch.nan_to_num(parameter, 0.0, 0.0, 0.0).clamp(-1e3, 1e3) + moved.to(parameter))
         yield tried
 
 

@@ -20,7 +20,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from boundflow.batch_independence import samples_meet
+from boundflow.batch_independence import told_apart
 from fullcert.mistakes import Mistake
 
 EXAMPLE = "net.py:make_model"
@@ -131,8 +131,8 @@ def _checked(spec: str, model: nn.Module, shape: tuple[int, ...], outputs: int) 
         )
     model = model.double()
     with _told(spec, asked):
-        meet = samples_meet(model, torch.ones(2, *shape, dtype=torch.float64), training=False)
-    if meet:
+        apart = told_apart(model, torch.ones(2, *shape, dtype=torch.float64), training=False)
+    if apart is False:  # what cannot be told is told when operators are tried
         raise Mistake(
             f"the model of {spec} lets the inputs of a batch meet: it must answer each input as it would on its own"
         )

@@ -134,7 +134,11 @@ def test_leads_are_taken_on_differences() -> None:
             def forward(self, inputs: torch.Tensor) -> bf.Bounded:
                 return logits
 
-        return bf.Certificate(Fixed(), nn.Linear(2, logits.shape[1])).predict(torch.zeros(len(logits), 2))
+        class Center(nn.Linear):
+            def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+                return logits.center + 0 * super().forward(inputs)
+
+        return bf.Certificate(Fixed(), Center(2, logits.shape[1])).predict(torch.zeros(len(logits), 2))
 
     one = answers(bf.ball(torch.tensor([[2.0], [0.0], [-2.0]]), 1.0))
     assert one.certified.tolist() == [True, False, True] and one.label[one.certified].tolist() == [1, 0]

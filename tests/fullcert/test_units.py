@@ -33,7 +33,7 @@ def prediction(dtype: torch.dtype, outputs: int = 1) -> bf.Prediction:
     label = torch.from_numpy(random.normal(size=(ROWS, outputs)) * 3).to(dtype)
     reach = torch.from_numpy(10.0 ** random.uniform(-16, 1, size=(ROWS, outputs))).to(dtype)
     sure = torch.ones(ROWS, dtype=torch.bool)
-    return bf.Prediction(label, sure, label - reach, label + reach, torch.zeros(ROWS, dtype=dtype))
+    return bf.Prediction(label, sure, label - reach, label + reach, torch.zeros(ROWS, outputs, dtype=dtype))
 
 
 def exact(x: torch.Tensor, center: float, scale: float) -> list[Fraction]:
