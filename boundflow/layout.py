@@ -9,7 +9,6 @@ convolution lays out its result depends on the library that computes it, so ther
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -83,7 +82,7 @@ def _key(operands: Any) -> Any:
     return operands
 
 
-def _asked(func: Callable, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Strides, ...]:
+def _asked(func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Strides, ...]:
     """What PyTorch does to tensors without data; contiguous where that needs the data, as picking by a mask does."""
 
     def without_data(x: Any) -> Any:

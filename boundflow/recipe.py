@@ -96,7 +96,7 @@ class Recipe:
                 if self.batch_size is None:
                     yield torch.arange(samples, device=device)
                 else:
-                    yield from torch.randperm(samples, generator=generator).to(device).split(self.batch_size)
+                    yield from torch.split(torch.randperm(samples, generator=generator).to(device), self.batch_size)
 
         return list(itertools.islice(each(), self.steps))
 

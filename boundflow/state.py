@@ -245,6 +245,6 @@ class Space(NamedTuple):
 
 def space_of(model: nn.Module) -> Symbols:
     """The space of a lifted model, that of plain intervals included."""
-    symbols = next(model.parameters()).symbols  # type: ignore[attr-defined]
+    symbols: Symbols | None = next(model.parameters()).symbols  # type: ignore[attr-defined]
     assert symbols is not None
     return symbols
