@@ -38,7 +38,7 @@ from ..sets import (
     value,
     varies,
 )
-from .structural import Picked, axis, selected
+from .structural import PartMap, axis, selected
 
 Dims = int | Sequence[int] | None  # None, and none at all: every axis
 
@@ -48,10 +48,10 @@ Dims = int | Sequence[int] | None  # None, and none at all: every axis
 def summed(
     name: str,
     x: Set | Tensor,
-    f: Picked,
+    f: PartMap,
     terms: float,
     axis: int | None = None,
-    over_samples: Picked | None = None,
+    over_samples: PartMap | None = None,
 ) -> Set:
     """``f`` is linear with coefficients >= 0 and adds ``terms`` elements up: ``[f(l), f(u)]``, outward.
 
@@ -77,7 +77,7 @@ def summed(
     return over.result(name, [remainder(*view) for view in over.views], linear, nonnegative=x.nonnegative)
 
 
-def _summed_radius(radius: Tensor, form: Form, f: Picked, terms: float) -> Tensor:
+def _summed_radius(radius: Tensor, form: Form, f: PartMap, terms: float) -> Tensor:
     """The radius of a sum, whose terms all have rows that were rounded."""
     total = f(radius + rounding.gamma(terms, radius.dtype) * form.modulus, 0)
     return rounding.up(total) + rounding.tiny(terms, radius.dtype)
@@ -86,9 +86,9 @@ def _summed_radius(radius: Tensor, form: Form, f: Picked, terms: float) -> Tenso
 def _over_samples(
     name: str,
     x: Set,
-    f: Picked,
+    f: PartMap,
     terms: float,
-    over_samples: Picked,
+    over_samples: PartMap,
 ) -> Set:
     """A sum over the sample axis: own rows are written out, and of what touched samples add the k largest are taken."""
     excess = _worst_sum(x, over_samples, terms) if x.clean is not None else None
@@ -120,7 +120,7 @@ def _over_samples(
     return total
 
 
-def _own_rows(x: Set, over_samples: Picked) -> OwnRows | None:
+def _own_rows(x: Set, over_samples: PartMap) -> OwnRows | None:
     """The own rows of the terms of a sum over samples."""
     batch = x.form.rows.batch
     if batch is None:
@@ -136,7 +136,7 @@ def _largest_moduli(x: Set) -> Tensor:
     return torch.maximum(x.bounds.abs(), x.clean.bounds.abs()).amax(0)
 
 
-def _worst_sum(x: Set, over_samples: Picked, terms: float) -> Excess:
+def _worst_sum(x: Set, over_samples: PartMap, terms: float) -> Excess:
     """A sum over samples of which at most k are touched: the clean sum, and what touching each of them adds."""
     assert x.clean is not None
     touched, clean = over_samples(x.bounds, 1), over_samples(x.clean.bounds, 1)
@@ -181,7 +181,7 @@ def mean(x: Set | Tensor, dims: Dims = None, keepdim: bool = False, *, dtype: to
 
 def _reduction(
     x: Set | Tensor, axes: list[int], keepdim: bool, reduce: Callable[[Tensor, list[int], bool], Tensor], divisor: int
-) -> tuple[Picked, int | None, Picked | None]:
+) -> tuple[PartMap, int | None, PartMap | None]:
     """The sum or mean over some axes, and what it does to own rows."""
 
     def f(tensor: Tensor, lead: int) -> Tensor:

@@ -22,11 +22,11 @@ from ..forms import Form, ball_form
 from ..rows import NO_ROWS
 from ..sets import Linear, Remainder, Set, States, as_set, only_touched, own_axis, point, same_kind
 
-Picked = Callable[[Tensor, int], Tensor]  # of a tensor behind ``lead`` leading axes
+PartMap = Callable[[Tensor, int], Tensor]  # one function for every part of a set: a tensor and its ``lead``
 Structural = TypeVar("Structural", bound=Callable[..., Tensor])  # f(tensor, lead, *arguments)
 
 
-def map_form(form: Form | None, f: Picked) -> Form | None:
+def map_form(form: Form | None, f: PartMap) -> Form | None:
     """Apply an exact linear function to every part of an affine form."""
     if form is None:
         return None
@@ -42,7 +42,7 @@ def map_form(form: Form | None, f: Picked) -> Form | None:
     return Form(center, f(form.generators, 1), radius, form.rows, axis)
 
 
-def _moved_axis(tensor: Tensor, axis: int, f: Picked) -> int | None:
+def _moved_axis(tensor: Tensor, axis: int, f: PartMap) -> int | None:
     """Where a structural function puts the sample axis, if it keeps the samples in order: ask it about positions."""
     size, device = tensor.shape[axis], tensor.device
     if size < 2:
@@ -61,7 +61,7 @@ def _moved_axis(tensor: Tensor, axis: int, f: Picked) -> int | None:
     return None
 
 
-def _map_clean(x: Set, form: Form | None, f: Picked) -> Clean | None:
+def _map_clean(x: Set, form: Form | None, f: PartMap) -> Clean | None:
     clean = x.clean
     if clean is None:
         return None
@@ -72,7 +72,7 @@ def _map_clean(x: Set, form: Form | None, f: Picked) -> Clean | None:
     return clean.but(f(clean.bounds, 1), f(clean.radius, 0) if clean.radius is not None else None, axis)
 
 
-def selected(x: Set | Tensor, f: Picked) -> Set:
+def selected(x: Set | Tensor, f: PartMap) -> Set:
     """A set whose elements are elements of ``x``, or zero."""
     x = as_set(x)
     if x._form is None and x.clean is None and x.excess is None:
