@@ -246,7 +246,7 @@ def unwrapped(x: Any) -> Any:
     return type(x)(unwrapped(part) for part in x) if isinstance(x, list | tuple) else x
 
 
-def unwrapped_all(operands: Iterable[Any]) -> tuple[list[Any], Arithmetic]:
+def unwrapped_all(operands: Iterable[object]) -> tuple[list[Any], Arithmetic]:
     """Operands as sets, and the arithmetic of the run they belong to, or of this thread. Stale ones are refused.
 
     Where a set without a threat, made with roundings switched off, meets a run that charges them, they are charged.
@@ -308,7 +308,7 @@ class Rule:
     layout: str = "by operands"  # see `layout.kind`
     of_tensors: bool = False  # asks for the tensors themselves, whose layout sets do not have
 
-    def write(self, args: Any, operands: list[Any], kwargs: Any) -> Any:
+    def write(self, args: tuple[Any, ...], operands: list[Any], kwargs: Any) -> Bounded:
         """Compute out of place, then replace the inner tensors of the target.
 
         The version counter goes up after we return, so the version to expect is one more than now.

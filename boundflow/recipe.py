@@ -59,7 +59,7 @@ class Recipe:
     reduction: str = "girard"
     clip_gradients: float | None = None
     memory: float = MEMORY
-    device: Any = None
+    device: torch.device | str | None = None
     dtype: torch.dtype | None = None
 
     def __post_init__(self) -> None:
