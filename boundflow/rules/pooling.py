@@ -24,9 +24,9 @@ def _planes(f: Callable[[Tensor], Tensor], keep: int) -> Callable[[Tensor, int],
     return folded
 
 
-def _image_axis(x: Set) -> int | None:
+def _image_axis(x: Set | Tensor) -> int | None:
     """The sample axis, if it is not one of the two that are pooled."""
-    axis = x.form.axis if x.affine else None
+    axis = x.form.axis if isinstance(x, Set) and x.affine else None
     return axis if axis is not None and axis < -2 else None
 
 
@@ -45,7 +45,7 @@ def avg_pool2d(x: Set, kernel: Sizes, *options: object) -> Set:
     aten.avg_pool2d_backward.default,
     example=lambda t: (t(1, 2, 3, 2), t(1, 2, 5, 4), [2, 3], [2, 1], [1, 0], False, True, None),
 )
-def avg_pool2d_backward(grad: Set, x: Set | Tensor, kernel: Sizes, *options: object) -> Set:
+def avg_pool2d_backward(grad: Set | Tensor, x: Set | Tensor, kernel: Sizes, *options: object) -> Set:
     height, width = x.shape[-2:]
 
     def f(image: Tensor) -> Tensor:
@@ -63,7 +63,7 @@ def adaptive_avg_pool2d(x: Set, size: Sizes) -> Set:
 
 
 @rule(aten._adaptive_avg_pool2d_backward.default, example=lambda t: (t(1, 2, 3, 2), t(1, 2, 5, 4)))
-def adaptive_avg_pool2d_backward(grad: Set, x: Set | Tensor) -> Set:
+def adaptive_avg_pool2d_backward(grad: Set | Tensor, x: Set | Tensor) -> Set:
     height, width = x.shape[-2:]
 
     def f(image: Tensor) -> Tensor:

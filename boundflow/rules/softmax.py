@@ -128,7 +128,7 @@ def softmax(x: Set, dim: int, half_to_float: bool) -> Set:
 
 
 @rule(aten._softmax_backward_data.default, example=lambda t: (t(2, 3), t(2, 3, low=0, high=1), 1, torch.float64))
-def softmax_backward(grad: Set | Tensor, p: Set, dim: int, dtype: torch.dtype) -> Set:
+def softmax_backward(grad: Set | Tensor, p: Set | Tensor, dim: int, dtype: torch.dtype) -> Set:
     """``p (grad - sum_j p_j grad_j)``."""
     weighted = mul(grad, p)
     total = sum_(weighted, [dim], True)
