@@ -57,7 +57,7 @@ class Setting:
     """One line of the table: what the attacker can do, the recipe against it, and what was published."""
 
     threat: str
-    epsilon: float | None
+    epsilon: float | None  # of labels, None
     k: int | None  # None: every sample
     recipe: Recipe
     published: float | None = None
@@ -167,7 +167,7 @@ def _scale(layer: nn.Module, factor: float) -> None:
 
 def threat_of(setting: Setting, samples: int) -> bf.threats.Threat:
     """What the attacker of a setting can do."""
-    change = bf.threats.Labels() if setting.threat == "labels" else bf.threats.Linf(setting.epsilon)
+    change = bf.threats.Labels() if setting.epsilon is None else bf.threats.Linf(setting.epsilon)
     return change if setting.k is None or setting.k >= samples else bf.threats.AtMost(setting.k, change)
 
 
@@ -198,7 +198,7 @@ def measure(
         device=device,
         memory=2.0**35 if device.startswith("cuda") else 2.0**32,
     )
-    epsilon = setting.epsilon if setting.at_test_time else 0.0
+    epsilon = setting.epsilon or 0.0 if setting.at_test_time else 0.0
     accuracy = certificate.accuracy(test_x, test_y, epsilon=epsilon, cuts=recipe.cuts)
     return {
         "case": name,

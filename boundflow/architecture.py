@@ -69,4 +69,5 @@ def rebuild(description: Any) -> nn.Module:
     if name not in LAYERS or not set(options) <= {*LAYERS[name], "bias"}:
         raise ValueError(f"a layer {name!r} with options {sorted(options)} is not known")
     made = {key: tuple(value) if isinstance(value, list) else value for key, value in options.items()}
-    return getattr(nn, name)(**made)
+    layer: type[nn.Module] = getattr(nn, name)
+    return layer(**made)

@@ -12,8 +12,9 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import wraps
 from itertools import zip_longest
-from typing import Any
+from typing import Any, Concatenate, NoReturn, ParamSpec, SupportsIndex, TypeVar
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch._ops import OpOverload
@@ -35,6 +36,13 @@ from .symbols import Symbols
 
 aten = torch.ops.aten
 
+Example = Callable[..., tuple[Any, ...]]  # see `rule`
+Registered = TypeVar("Registered", bound=Callable[..., object])
+Arguments = ParamSpec("Arguments")
+Gradients = Set | tuple[Set | None, ...]  # one for each argument of a forward pass
+Parts = tuple[Tensor, Tensor, Tensor, np.ndarray]  # of a form: center, rows, radius, and the numbers of the rows
+Context = tuple[Rows | None, int | None, Symbols | None, bool, bool]
+
 
 class Bounded(torch.Tensor):
     """A tensor whose value is only known to lie in a set. Make one with `bf.ball`, `bf.interval` or `bf.lift`."""
@@ -45,7 +53,7 @@ class Bounded(torch.Tensor):
     @staticmethod
     def __new__(cls, found: Set, requires_grad: bool = False, strides: tuple[int, ...] | None = None) -> Bounded:
         bounds = found.bounds
-        self = torch.Tensor._make_wrapper_subclass(  # type: ignore[attr-defined]
+        self: Bounded = torch.Tensor._make_wrapper_subclass(
             cls,
             bounds.shape[1:],
             strides=strides,
@@ -120,7 +128,7 @@ class Bounded(torch.Tensor):
 
     # --- the tensor -------------------------------------------------------------------------------------------
 
-    def __repr__(self, *, tensor_contents: Any = None) -> str:  # type: ignore[override]
+    def __repr__(self, *, tensor_contents: object = None) -> str:  # type: ignore[override]
         name = f"Bounded(shape={tuple(self.shape)}, {str(self.dtype).removeprefix('torch.')}"
         if self.device.type != "cpu":
             name += f", {self.device}"
@@ -143,18 +151,19 @@ class Bounded(torch.Tensor):
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Bounded:
         if id(self) in memo:
-            return memo[id(self)]
+            known: Bounded = memo[id(self)]
+            return known
         if not self.is_leaf:
             raise BoundFlowError("only leaf tensors can be copied with deepcopy: use .detach().clone()")
         copied = Bounded(self._checked().set, self.requires_grad, self.stride())
         memo[id(self)] = copied
         if self.grad is not None:
-            copied.grad = self.grad.__deepcopy__(memo)
+            copied.grad = self.grad.__deepcopy__(memo)  # type: ignore[no-untyped-call]
         for name, value in self.__dict__.items():
             copied.__dict__.setdefault(name, value)
         return copied
 
-    def __reduce_ex__(self, protocol: Any) -> Any:
+    def __reduce_ex__(self, protocol: SupportsIndex) -> tuple[Callable[..., Bounded], tuple[object, ...]]:
         found = self._checked().set.dense()
         form = found._form
         parts = (form.center, form.generators, form.radius, form.rows.numbers) if form else None
@@ -162,14 +171,14 @@ class Bounded(torch.Tensor):
         is_parameter = isinstance(self, torch.nn.Parameter)
         return _rebuild, (found.bounds, parts, found.symbols, kind, self.requires_grad, is_parameter)
 
-    def __tensor_flatten__(self) -> tuple[list[str], Any]:
+    def __tensor_flatten__(self) -> tuple[list[str], Context]:
         found = self.set
         names = ["_bounds"] + (["_center", "_generators", "_radius"] if found._form is not None else [])
         rows, axis = (found.form.rows, found.form.axis) if found._form is not None else (None, None)
         return names, (rows, axis, found.symbols, found.exact, found.nonnegative)
 
     @staticmethod
-    def __tensor_unflatten__(inner: dict[str, Tensor], context: Any, size: Any, stride: Any) -> Bounded:
+    def __tensor_unflatten__(inner: dict[str, Tensor], context: Context, size: object, stride: object) -> Bounded:
         rows, axis, symbols, exact, nonnegative = context
         form = None
         if rows is not None:
@@ -182,7 +191,7 @@ class Bounded(torch.Tensor):
     _radius = property(lambda self: self.set.form.radius)
 
     @classmethod
-    def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_function__(cls, func: Callable[..., Any], types: object, args: Any = (), kwargs: Any = None) -> Any:
         replacement = FUNCTIONS.get(func)
         if replacement is not None:
             return replacement(*args, **(kwargs or {}))
@@ -191,7 +200,7 @@ class Bounded(torch.Tensor):
 
     @classmethod
     def __torch_dispatch__(  # type: ignore[override]
-        cls, func: OpOverload, types: Any, args: Any = (), kwargs: Any = None
+        cls, func: OpOverload, types: object, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         rule = RULES.get(func)
         if rule is None:
@@ -237,7 +246,7 @@ def unwrapped(x: Any) -> Any:
     return type(x)(unwrapped(part) for part in x) if isinstance(x, list | tuple) else x
 
 
-def unwrapped_all(operands: Iterable[Any]) -> tuple[list[Any], Arithmetic]:
+def unwrapped_all(operands: Iterable[object]) -> tuple[list[Any], Arithmetic]:
     """Operands as sets, and the arithmetic of the run they belong to, or of this thread. Stale ones are refused.
 
     Where a set without a threat, made with roundings switched off, meets a run that charges them, they are charged.
@@ -269,7 +278,12 @@ def wrapped(x: Any, strides: Sequence[layout.Strides] = ()) -> Any:
 
 
 def _rebuild(
-    bounds: Tensor, parts: Any, symbols: Any, kind: tuple[bool, bool], requires_grad: bool, parameter: bool
+    bounds: Tensor,
+    parts: Parts | None,
+    symbols: Symbols | None,
+    kind: tuple[bool, bool],
+    requires_grad: bool,
+    parameter: bool,
 ) -> Bounded:
     form = None
     if parts is not None:
@@ -288,13 +302,13 @@ class Rule:
 
     operator: OpOverload
     apply: Callable[..., Any]
-    example: Callable[..., tuple] | None
+    example: Example | None
     writes: int | str | None = None  # the argument it stores its result in
     view: bool = False
     layout: str = "by operands"  # see `layout.kind`
     of_tensors: bool = False  # asks for the tensors themselves, whose layout sets do not have
 
-    def write(self, args: Any, operands: list[Any], kwargs: Any) -> Any:
+    def write(self, args: tuple[Any, ...], operands: list[Any], kwargs: Any) -> Bounded:
         """Compute out of place, then replace the inner tensors of the target.
 
         The version counter goes up after we return, so the version to expect is one more than now.
@@ -320,18 +334,18 @@ class Rule:
 
 
 RULES: dict[OpOverload, Rule] = {}
-FUNCTIONS: dict[Any, Callable[..., Any]] = {}
+FUNCTIONS: dict[Callable[..., Any], Callable[..., Any]] = {}
 
 
 def rule(
-    *operators: OpOverload, example: Callable[..., tuple] | None, in_place: bool = True, of_tensors: bool = False
-) -> Callable[[Callable], Callable]:
+    *operators: OpOverload, example: Example | None, in_place: bool = True, of_tensors: bool = False
+) -> Callable[[Registered], Registered]:
     """Register a rule. Its in-place and ``out=`` partners follow from it, unless the result is of another kind.
 
     ``example`` takes a factory ``t(*shape, low=-1, high=1)`` of operands and returns arguments of the operator.
     """
 
-    def register(apply: Callable) -> Callable:
+    def register(apply: Registered) -> Registered:
         for operator in operators:
             laid_out = layout.kind(operator)
             RULES[operator] = Rule(operator, apply, example, None, operator.is_view, laid_out, of_tensors)
@@ -341,49 +355,56 @@ def rule(
                 partner = getattr(partners, overload)
                 RULES[partner] = Rule(partner, apply, example, writes=0)
             packet = operator._overloadpacket
-            if in_place and overload == "default" and "out" in packet.overloads():
+            if in_place and overload == "default" and "out" in packet.overloads():  # type: ignore[no-untyped-call]
                 RULES[packet.out] = Rule(packet.out, apply, None, writes="out")
         return apply
 
     return register
 
 
-def replaces(*functions: Any) -> Callable[[Callable], Callable]:
+def replaces(*functions: Callable[..., Any]) -> Callable[[Registered], Registered]:
     """Register what a PyTorch function does when an argument is bounded, before autograd decomposes it."""
 
-    def register(replacement: Callable) -> Callable:
+    def register(replacement: Registered) -> Registered:
         FUNCTIONS.update(dict.fromkeys(functions, replacement))
         return replacement
 
     return register
 
 
-def internal(forward: Callable) -> Callable:
+def internal(forward: Callable[Concatenate[Any, Arguments], Set]) -> Callable[Concatenate[Any, Arguments], Bounded]:
     """The forward pass of an autograd function made of rules: below `__torch_function__`, as rules are."""
 
     @wraps(forward)
-    def run(ctx: Any, *args: Any) -> Any:
+    def run(ctx: Any, /, *args: Arguments.args, **kwargs: Arguments.kwargs) -> Bounded:
         ctx.arithmetic = unwrapped_all(args)[1]
         with torch._C.DisableTorchFunctionSubclass(), using(ctx.arithmetic):
-            return wrapped(forward(ctx, *args))
+            made: Bounded = wrapped(forward(ctx, *args, **kwargs))
+            return made
 
     return run
 
 
-def first_order(backward: Callable) -> Callable:
+def first_order(backward: Callable[[Any, Tensor], Gradients]) -> Callable[[Any, Tensor], Any]:
     """Its backward pass, in the arithmetic of the forward pass, whichever thread PyTorch runs it in.
 
     Refuses ``create_graph=True``: a backward pass made of rules is not itself recorded, so terms would be lost.
     """
 
     @wraps(backward)
-    def run(ctx: Any, *args: Any) -> Any:
+    def run(ctx: Any, grad: Tensor) -> Any:
         if torch.is_grad_enabled():
             raise UnsupportedOperator("second derivatives of this operator have no rule: drop create_graph=True")
         with torch._C.DisableTorchFunctionSubclass(), using(ctx.arithmetic):
-            return wrapped(backward(ctx, *args))
+            return wrapped(backward(ctx, grad))
 
     return run
+
+
+def applied(function: type[torch.autograd.Function], *operands: Tensor | float | None) -> Tensor:
+    """An autograd function made of rules, on tensors."""
+    made: Tensor = function.apply(*operands)  # type: ignore[no-untyped-call]
+    return made
 
 
 def _decided(x: Set) -> float | bool:
@@ -394,7 +415,8 @@ def _decided(x: Set) -> float | bool:
             f"{what} is not the same for every tensor in the set ({Bounded(x)!r}). Read the center explicitly for "
             "logging (`loss.center.item()`), or use .lower and .upper."
         )
-    return low.item()
+    answer: float | bool = low.item()
+    return answer
 
 
 @rule(aten._local_scalar_dense.default, example=None)
@@ -413,12 +435,12 @@ def truth(x: Bounded) -> bool:
 
 
 @replaces(torch.Tensor.data.__get__, torch.Tensor.data.__set__)  # type: ignore[attr-defined]
-def data(*args: Any) -> Any:
+def data(*args: object) -> NoReturn:
     """``.data`` gives a second name whose changes no version counter sees."""
     raise StaleAlias("`.data` hides changes from the bounds: use .detach(), .center, or an in-place operator")
 
 
 @replaces(torch.Tensor.numpy, torch.Tensor.tolist, torch.Tensor.__array__)
-def to_numpy(x: Bounded, *args: Any, **kwargs: Any) -> Any:
+def to_numpy(x: Bounded, *args: object, **kwargs: object) -> NoReturn:
     """A set has no single array."""
     raise Undecided("a set has no single array: use .center, .lower or .upper")

@@ -24,6 +24,7 @@ from .batch_independence import samples_meet
 from .bounded import Bounded
 from .cuts import Answer, Boxes, in_parts, middles
 from .errors import BoundFlowError, VoidBounds
+from .lift import Given
 from .prediction import Accuracy, Prediction, classes, leads, plain_leads, share
 from .symbols import Symbols
 from .threats import Linf, Threat
@@ -53,8 +54,8 @@ class Certificate:
 
     def predict(
         self,
-        x: Any,
-        epsilon: Any = 0.0,
+        x: Given,
+        epsilon: Given = 0.0,
         clip: tuple[float, float] | None = None,
         *,
         threat: Threat | None = None,
@@ -77,14 +78,14 @@ class Certificate:
         asked._require_one_by_one(x, threat, cuts, chunk)
         asked._rehearse(threat.observed(x), chunk)
         self._rehearsed = True
-        parts = [asked._predict(part, threat, int(cuts), chunk) for part in x.split(chunk)]
+        parts = [asked._predict(part, threat, int(cuts), chunk) for part in torch.split(x, chunk)]
         return Prediction.joined(parts)
 
     def accuracy(
         self,
-        x: Any,
-        y: Any,
-        epsilon: Any = 0.0,
+        x: Given,
+        y: Given,
+        epsilon: Given = 0.0,
         clip: tuple[float, float] | None = None,
         *,
         threat: Threat | None = None,
@@ -138,7 +139,7 @@ class Certificate:
         some = x[: 2 * chunk]
         with torch.no_grad():
             plain = self.nominal(some.clone())
-            found = [tripwire.rehearsed_answers(self.nominal, part) for part in some.split(chunk)]
+            found = [tripwire.rehearsed_answers(self.nominal, part) for part in torch.split(some, chunk)]
         known = [part for part in found if part is not None]
         if len(known) == len(found):
             lower, upper = (torch.cat(side) for side in zip(*known, strict=True))
@@ -146,25 +147,25 @@ class Certificate:
 
     @property
     def _outward(self) -> bool:
-        return self.record.get("rounding", rounding.mode()) == "outward"
+        return bool(self.record.get("rounding", rounding.mode()) == "outward")
 
     # --- one answer -------------------------------------------------------------------------------------------------
 
     @property
     def _regression(self) -> bool:
-        return self.record.get("task") == "regression"
+        return bool(self.record.get("task") == "regression")
 
     @staticmethod
-    def _threat(epsilon: Any, clip: tuple[float, float] | None, threat: Threat | None) -> Threat:
+    def _threat(epsilon: Given, clip: tuple[float, float] | None, threat: Threat | None) -> Threat:
         if threat is None:
             return Linf(epsilon, clip)
         if clip is not None or bool((torch.as_tensor(epsilon) != 0).any()):
             raise ValueError("give a radius or a threat for the test inputs, not both")
         return threat
 
-    def _checked(self, x: Any, threat: Threat) -> Tensor:
+    def _checked(self, given: Given, threat: Threat) -> Tensor:
         reference = next(self.nominal.parameters())
-        x = torch.as_tensor(x).to(reference.device, reference.dtype)
+        x = torch.as_tensor(given).to(reference.device, reference.dtype)
         shape = tuple(self.record.get("input_shape", x.shape[1:]))
         if tuple(x.shape) == shape:
             x = x.unsqueeze(0)
@@ -178,7 +179,8 @@ class Certificate:
 
     def _plain(self, x: Tensor, threat: Threat) -> Tensor:
         """What the plain model answers, given a copy: a network may write into its inputs."""
-        return self.nominal(threat.observed(x).clone())
+        answers: Tensor = self.nominal(threat.observed(x).clone())
+        return answers
 
     def _predict(self, x: Tensor, threat: Threat, cuts: int, chunk: int) -> Prediction:
         with torch.no_grad():
@@ -221,12 +223,12 @@ class Certificate:
         label = classes(plain)
 
         def answer(bounds: Tensor) -> Answer:
-            asked = (self._answer(middles(part), Boxes(part), plain) for part in bounds.split(chunk, 1))
+            asked = (self._answer(middles(part), Boxes(part), plain) for part in torch.split(bounds, chunk, 1))
             lower, upper, lead = (torch.cat(values) for values in zip(*asked, strict=True))
             return lower, upper, lead
 
         def slopes(points: Tensor, inputs: Tensor) -> tuple[Tensor, Tensor]:
-            asked = (slope(*some) for some in zip(points.split(chunk), inputs.split(chunk), strict=True))
+            asked = (slope(*some) for some in zip(torch.split(points, chunk), torch.split(inputs, chunk), strict=True))
             gradients, agrees = zip(*asked, strict=True)
             return torch.cat(gradients), torch.cat(agrees)
 
@@ -251,7 +253,8 @@ class Certificate:
         """The outputs of every model in the set on every allowed input; rows track what inputs share, if they fit."""
         assert self.model is not None
         few = x.numel() * x[0].numel() * x.element_size() <= INPUT_ROWS
-        return self.model(threat.at_test_time(symbols if few else None, x))
+        logits: Bounded = self.model(threat.at_test_time(symbols if few else None, x))
+        return logits
 
     # --- files ----------------------------------------------------------------------------------------------------
 

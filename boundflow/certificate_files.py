@@ -111,7 +111,7 @@ def input_shape(path: str | Path) -> tuple[int, ...]:
     return tuple(files.unsealed(path, text, tensors, READABLE, ADVICE)["input_shape"])
 
 
-def _value(model: nn.Module, name: str) -> Any:
+def _value(model: nn.Module, name: str) -> object:
     path, _, last = name.rpartition(".")
     return getattr(model.get_submodule(path), last)
 
@@ -138,7 +138,9 @@ def _written_symbols(symbols: Symbols, used: list[np.ndarray], tensors: dict[str
     return {"parts": [[part.kind.value, part.clause] for part in table], "budgets": budgets}
 
 
-def _plain_model(path: Any, module: nn.Module | None, architecture: Any, tensors: dict[str, Tensor]) -> nn.Module:
+def _plain_model(
+    path: str | Path, module: nn.Module | None, architecture: Any, tensors: dict[str, Tensor]
+) -> nn.Module:
     if module is None and architecture is None:
         raise BoundFlowError(f"{path} holds a custom module: pass load(path, model=...) one of the same architecture")
     nominal = (copy.deepcopy(module) if module is not None else rebuild(architecture)).eval()
@@ -159,7 +161,7 @@ def _plain_model(path: Any, module: nn.Module | None, architecture: Any, tensors
 
 
 def _bounded_model(
-    path: Any, nominal: nn.Module, tensors: dict[str, Tensor], flags: dict[str, codec.Flags], symbols: Symbols
+    path: str | Path, nominal: nn.Module, tensors: dict[str, Tensor], flags: dict[str, codec.Flags], symbols: Symbols
 ) -> nn.Module:
     module = lift(copy.deepcopy(nominal), symbols)
     device = next(nominal.parameters()).device

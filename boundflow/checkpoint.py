@@ -123,7 +123,7 @@ class Checkpoint:
         return content["state"], tensors
 
 
-def _short(value: Any) -> str:
+def _short(value: object) -> str:
     shortened = reprlib.Repr()
     shortened.maxstring = shortened.maxother = 60
     return shortened.repr(value)

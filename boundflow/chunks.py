@@ -35,7 +35,7 @@ def rows_fit(prepared: Prepared, batches: Sequence[Tensor]) -> bool:
     threat, x = prepared.threat, prepared.x
     lifted = threat.lift(Symbols(threat), x[:1], prepared.targets[:1], [0])
     rows = max((len(part.form.rows) for part in lifted if isinstance(part, Bounded)), default=0)
-    visited = len(torch.cat(list(batches)).unique())
+    visited = len(torch.cat(list(batches)).unique())  # type: ignore[no-untyped-call]
     return rows * visited * _trained(prepared.model) * x.element_size() <= prepared.recipe.memory
 
 

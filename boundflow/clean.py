@@ -151,7 +151,7 @@ class Excess:
         count = self.samples.count
 
         def by_sample(sides: Tensor) -> Tensor:
-            return f(sides.flatten(0, 1), 1).unflatten(0, (2, count))
+            return torch.unflatten(f(sides.flatten(0, 1), 1), 0, (2, count))
 
         made = Excess(self.samples, f(self.interval, 1), by_sample(self.beyond))
         if self.radius is not None and self.more is not None:

@@ -35,7 +35,7 @@ def clipped_gradients(
     parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
     gathered: list[list[Tensor]] = [[] for _ in parameters]
     losses = []
-    for one in index.split(1):
+    for one in torch.split(index, 1):
         losses.append(backward(one))
         nn.utils.clip_grad_norm_(parameters, norm)
         for parameter, kept in zip(parameters, gathered, strict=True):

@@ -8,8 +8,6 @@ is kept. What the rows stand for is kept once, with the space of symbols.
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 from torch import Tensor
 
@@ -39,7 +37,9 @@ def pack(x: Bounded) -> tuple[dict[str, Tensor], Flags]:
     return tensors, flags
 
 
-def unpack(tensors: dict[str, Tensor], flags: Flags, symbols: Symbols | None, device: Any = None) -> Bounded:
+def unpack(
+    tensors: dict[str, Tensor], flags: Flags, symbols: Symbols | None, device: torch.device | str | None = None
+) -> Bounded:
     """The opposite of `pack`."""
     held, form = {name: value.to(device) for name, value in tensors.items() if name != "rows"}, None
     if "center" in held:

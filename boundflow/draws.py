@@ -23,7 +23,7 @@ from .errors import UnsupportedProgram
 aten = torch.ops.aten
 
 
-class Draws(TorchDispatchMode):
+class Draws(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Random numbers inside come from a generator started with ``seed``, in this thread. ``used``: whether any were.
 
     With ``watch``, ``reseeded`` says whether somebody has set the generator of the process before drawing: the program
@@ -31,7 +31,7 @@ class Draws(TorchDispatchMode):
     """
 
     def __init__(self, seed: int, watch: bool = False):
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self._before = torch.get_rng_state() if watch else None
         self.reseeded = False
         self.seed, self.used, self._over = seed, False, False
@@ -56,7 +56,9 @@ class Draws(TorchDispatchMode):
             self._generators[device] = torch.Generator(device).manual_seed(self.seed)
         return self._generators[device]
 
-    def __torch_dispatch__(self, func: OpOverload, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_dispatch__(
+        self, func: OpOverload, types: object, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
         kwargs = kwargs or {}
         if torch.Tag.nondeterministic_seeded not in func.tags or _draws_nothing(func, args, kwargs):
             return func(*args, **kwargs)
@@ -82,7 +84,7 @@ class Draws(TorchDispatchMode):
         return taking(*args, **{**kwargs, "generator": generator})
 
 
-def _device(args: Any, kwargs: Any) -> torch.device:
+def _device(args: tuple[Any, ...], kwargs: dict[str, Any]) -> torch.device:
     found = next((x.device for x in args if isinstance(x, Tensor)), kwargs.get("device"))
     found = torch.device(found if found is not None else torch.get_default_device())
     return torch.device("cuda", torch.cuda.current_device()) if found.type == "cuda" and found.index is None else found
@@ -100,14 +102,14 @@ def _with_generator(func: OpOverload) -> OpOverload | None:
     names = [argument.name for argument in func._schema.arguments]
     if "generator" in names:
         return func
-    for overload in func._overloadpacket.overloads():
-        other = getattr(func._overloadpacket, overload)
+    for overload in func._overloadpacket.overloads():  # type: ignore[no-untyped-call]
+        other: OpOverload = getattr(func._overloadpacket, overload)
         if sorted(argument.name for argument in other._schema.arguments) == sorted([*names, "generator"]):
             return other
     return None
 
 
-def _draws_nothing(func: OpOverload, args: Any, kwargs: Any) -> bool:
+def _draws_nothing(func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
     """Attention without dropout, say, or a layer that is not being trained."""
     for place, argument in enumerate(func._schema.arguments):
         if argument.name in ("dropout_p", "train", "training"):

@@ -62,7 +62,7 @@ def unsealed(
 ) -> dict[str, Any]:
     """What a file says, if it has a format that is known and nothing has changed since."""
     try:
-        content = json.loads(text)
+        content: dict[str, Any] = json.loads(text)
         digest = content.pop("digest", None)
     except (ValueError, AttributeError):
         raise BoundFlowError(f"{path} is damaged: what it says of itself cannot be read") from None

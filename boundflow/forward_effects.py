@@ -57,7 +57,7 @@ def attributes(module: nn.Module) -> dict[str, Any]:
     }
 
 
-def in_bytes(value: Any) -> bytes:
+def in_bytes(value: object) -> bytes:
     """A value as bytes to compare: the same where nothing has changed."""
     if isinstance(value, Tensor):
         return _of_tensor(value)
@@ -80,7 +80,7 @@ def _of_tensor(value: Tensor) -> bytes:
 class _Contents(pickle.Pickler):
     """Objects as bytes to compare, not to read again: code by its name, tensors and generators by their numbers."""
 
-    def reducer_override(self, value: Any) -> Any:
+    def reducer_override(self, value: object) -> Any:
         if isinstance(value, Tensor):
             return bytes, (_of_tensor(value),)
         if isinstance(value, torch.Generator):
@@ -148,7 +148,7 @@ def _require_copied(model: nn.Module, copied: nn.Module) -> None:
                     )
 
 
-def _content(cell: Any) -> Any:
+def _content(cell: types.CellType) -> object:
     try:
         return cell.cell_contents
     except ValueError:  # a name that has no value yet

@@ -9,7 +9,7 @@ convolution lays out its result depends on the library that computes it, so ther
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Hashable
 from typing import Any
 
 import torch
@@ -28,7 +28,7 @@ LAYING_OUT = frozenset((aten.new_empty_strided.default,))
 WITH_DATA = frozenset((aten.convolution.default, aten.convolution_backward.default))
 Strides = tuple[int, ...] | None
 
-_answers: dict[Any, tuple[Strides, ...]] = {}
+_answers: dict[Hashable, tuple[Strides, ...]] = {}
 _MOST = 4096
 
 
@@ -74,7 +74,7 @@ def strides(kind: str, func: OpOverload, args: tuple[Any, ...], kwargs: dict[str
     return found
 
 
-def _key(operands: Any) -> Any:
+def _key(operands: object) -> Hashable:
     """Whatever the layout can depend on."""
     if isinstance(operands, Tensor):
         return operands.shape, operands.stride(), operands.dtype, operands.is_cuda
@@ -83,7 +83,7 @@ def _key(operands: Any) -> Any:
     return operands
 
 
-def _asked(func: Callable, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Strides, ...]:
+def _asked(func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Strides, ...]:
     """What PyTorch does to tensors without data; contiguous where that needs the data, as picking by a mask does."""
 
     def without_data(x: Any) -> Any:

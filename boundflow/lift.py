@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import math
 import warnings
-from typing import Any
+from collections.abc import Sequence
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.optim.optimizer import register_optimizer_step_post_hook
@@ -21,13 +22,14 @@ from .forms import ball_form
 from .sets import Set, checked
 from .symbols import Symbols
 
+Given = Tensor | np.ndarray | np.generic | Sequence[object] | float  # what `torch.as_tensor` takes
 WIDE = 1e5  # times the size of a parameter: no prediction has been certain for long
 
 
-def interval(lower: Any, upper: Any) -> Bounded:
+def interval(lower: Given, upper: Given) -> Bounded:
     """All tensors between two."""
-    lower, upper = _plain(lower), _plain(upper)
-    lower, upper = torch.broadcast_tensors(lower, upper.to(lower.dtype) if upper.dim() == 0 else upper)
+    low, high = _plain(lower), _plain(upper)
+    lower, upper = _side_by_side(low, high.to(low.dtype) if high.dim() == 0 else high)
     if lower.dtype != upper.dtype or lower.device != upper.device:
         raise MixedTensors(f"lower is {lower.dtype} on {lower.device}, upper {upper.dtype} on {upper.device}")
     if bool((lower > upper).any()):
@@ -37,13 +39,13 @@ def interval(lower: Any, upper: Any) -> Bounded:
     return Bounded(Set(bounds), strides=layout.of(lower))
 
 
-def ball(center: Any, radius: Any) -> Bounded:
+def ball(center: Given, radius: Tensor | float) -> Bounded:
     """All tensors within ``radius`` (a number or a tensor) of ``center``, elementwise."""
     center = _plain(center).clone()
     if isinstance(radius, Tensor):
         amount = radius.detach().to(dtype=center.dtype, device=center.device)
         valid = bool(((amount >= 0) & torch.isfinite(amount)).all())
-        center, amount = torch.broadcast_tensors(center, rounding.up(amount))
+        center, amount = _side_by_side(center, rounding.up(amount))
     else:
         valid = 0 <= radius < math.inf
         amount = rounding.up(torch.full_like(center, radius))
@@ -60,8 +62,14 @@ def ball(center: Any, radius: Any) -> Bounded:
     return Bounded(Set(bounds, form), strides=layout.of(center))
 
 
-def _plain(x: Any) -> Tensor:
-    x = torch.as_tensor(x)
+def _side_by_side(first: Tensor, second: Tensor) -> tuple[Tensor, Tensor]:
+    """Two tensors in the shape they have together."""
+    first, second = torch.broadcast_tensors(first, second)  # type: ignore[no-untyped-call]
+    return first, second
+
+
+def _plain(given: Given) -> Tensor:
+    x = torch.as_tensor(given)
     if isinstance(x, Bounded):
         raise MixedTensors("bounds must be plain tensors; this one is already a set")
     if not x.is_floating_point():
@@ -88,14 +96,14 @@ def lift(module: torch.nn.Module, symbols: Symbols | None = None) -> torch.nn.Mo
         made = exact(parameter.detach().clone(), symbols)
         lifted = torch.nn.Parameter(made, requires_grad=parameter.requires_grad)
         try:
-            torch.utils.swap_tensors(parameter, lifted)
+            torch.utils.swap_tensors(parameter, lifted)  # type: ignore[no-untyped-call]
         except RuntimeError as error:
             raise UnsupportedOperator(
                 f"parameter {name} cannot become a set: something else holds it, as recurrent layers do ({error})"
             ) from None
         if parameter.requires_grad:
             parameter.set.parameter = True  # type: ignore[attr-defined]
-            parameter.register_hook(_as_set)
+            parameter.register_hook(_as_set)  # type: ignore[no-untyped-call]
         parameter.grad = None
     return module
 
@@ -117,12 +125,12 @@ def centers(module: torch.nn.Module) -> torch.nn.Module:
     for parameter in module.parameters():
         if isinstance(parameter, Bounded):
             plain = torch.nn.Parameter(parameter.center.clone(), requires_grad=parameter.requires_grad)
-            torch.utils.swap_tensors(parameter, plain)
+            torch.utils.swap_tensors(parameter, plain)  # type: ignore[no-untyped-call]
             parameter._backward_hooks = None  # of the set, which is gone: the dict alone outlives the swap
     return module
 
 
-def _count_step(optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
+def _count_step(optimizer: torch.optim.Optimizer, args: object, kwargs: object) -> None:
     """Every optimizer step on bounded parameters advances the clock that errors report; others are none of ours."""
     parameters = (parameter for group in optimizer.param_groups for parameter in group["params"])
     spaces = {id(p.symbols): p for p in parameters if isinstance(p, Bounded)}

@@ -22,7 +22,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from . import rounding
-from .bounded import Bounded, aten, first_order, internal, replaces, rule, unwrapped
+from .bounded import Bounded, applied, aten, first_order, internal, replaces, rule, unwrapped
 from .errors import UnsupportedOperator
 from .forms import Form
 from .rules.elementwise import mul, product, scaled, square
@@ -31,7 +31,7 @@ from .rules.linear import combination, mean, neg, sub, sum_
 from .rules.softmax import log_softmax_last, softmax_last
 from .rules.structural import selected
 from .rules.unary import apply
-from .sets import Set, as_set, concretised, point, same_kind, symbols_of
+from .sets import Operand, Set, as_set, concretised, point, same_kind, symbols_of
 
 THRESHOLD = 40.0  # above it softplus(z) is z, within exp(-40)
 
@@ -55,7 +55,7 @@ class BinaryCrossEntropy(torch.autograd.Function):
 
     @staticmethod
     @internal
-    def forward(ctx: Any, logits: Any, targets: Any, sharp: bool) -> Set:
+    def forward(ctx: Any, logits: Tensor, targets: Tensor, sharp: bool) -> Set:
         ctx.save_for_backward(logits, targets)
         z, y = as_set(logits), as_set(targets)
         bounds = _bce_bounds(z.bounds, y.bounds.unbind(0)[: 1 if y.exact else 2])
@@ -69,7 +69,7 @@ class BinaryCrossEntropy(torch.autograd.Function):
 
     @staticmethod
     @first_order
-    def backward(ctx: Any, grad: Any) -> Any:  # type: ignore[override]
+    def backward(ctx: Any, grad: Tensor) -> tuple[Set | None, ...]:
         logits, targets = ctx.saved_tensors
         summands = [(apply(SIGMOID, as_set(logits)), 1.0), (as_set(targets), -1.0)]
         slope = combination("binary_cross_entropy", summands, terms=6, sharp=False)  # loses a thousandth at most
@@ -96,14 +96,14 @@ def _bce_bounds(z: Tensor, targets: tuple[Tensor, ...]) -> Tensor:
 
 @replaces(F.binary_cross_entropy_with_logits, torch.binary_cross_entropy_with_logits)
 def binary_cross_entropy_with_logits(
-    input: Any,
-    target: Any,
-    weight: Any = None,
-    size_average: Any = None,
-    reduce: Any = None,
+    input: Tensor,
+    target: Tensor,
+    weight: Tensor | None = None,
+    size_average: bool | None = None,
+    reduce: bool | None = None,
     reduction: str = "mean",
-    pos_weight: Any = None,
-) -> Any:
+    pos_weight: Tensor | None = None,
+) -> Tensor:
     """PyTorch's function on sets; bounded targets are allowed."""
     _no_legacy(size_average, reduce)
     if input.shape != target.shape:
@@ -111,21 +111,21 @@ def binary_cross_entropy_with_logits(
     same_kind(unwrapped(input), unwrapped(target))
     target = target if isinstance(target, Bounded) else target.to(input.dtype)
     if pos_weight is None:
-        losses = BinaryCrossEntropy.apply(input, target, reduction == "none")
+        losses = applied(BinaryCrossEntropy, input, target, reduction == "none")
     else:
         losses = _weighted(input, target, pos_weight)
     return reduced(losses if weight is None else losses * weight, reduction)
 
 
-def _weighted(z: Any, y: Any, weight: Any) -> Any:
+def _weighted(z: Tensor, y: Tensor, weight: Tensor) -> Tensor:
     """``w y (softplus(z) - z) + (1 - y) softplus(z)``.
 
     PyTorch computes ``1 + (w - 1) y`` instead of ``w y`` and ``1 - y``, which cancels, so both factors are sets that
     are wider by the roundings of 1 + w.
     """
     like = as_set(y).bounds[0]
-    positive = BinaryCrossEntropy.apply(z, torch.ones_like(like), True)
-    negative = BinaryCrossEntropy.apply(z, torch.zeros_like(like), True)
+    positive = applied(BinaryCrossEntropy, z, torch.ones_like(like), True)
+    negative = applied(BinaryCrossEntropy, z, torch.zeros_like(like), True)
     scale = 1 + torch.as_tensor(weight, dtype=z.dtype, device=z.device).abs()
     moduli = scale * as_set(y).bounds.abs().amax(0)
     doubt = (1 + moduli) * rounding.gamma(8, z.dtype)
@@ -144,14 +144,14 @@ class LogProbabilities(torch.autograd.Function):
 
     @staticmethod
     @internal
-    def forward(ctx: Any, logits: Any, targets: Any, total: float | None) -> Set:
+    def forward(ctx: Any, logits: Tensor, targets: Tensor, total: float | None) -> Set:
         ctx.save_for_backward(logits, targets)
         ctx.total = total
         return sum_(product(as_set(targets), neg(log_softmax_last(as_set(logits))), sharp=False), [-1])
 
     @staticmethod
     @first_order
-    def backward(ctx: Any, grad: Any) -> Any:  # type: ignore[override]
+    def backward(ctx: Any, grad: Tensor) -> tuple[Set | None, ...]:
         logits, targets = map(as_set, ctx.saved_tensors)
         p = softmax_last(logits)
         weighted = p
@@ -160,22 +160,22 @@ class LogProbabilities(torch.autograd.Function):
         summands = [(weighted, 1.0), (targets, -1.0)]
         sharp = not targets.exact  # one set and fixed numbers: the interval says it all
         slope = combination("cross_entropy", summands, terms=logits.shape[-1] + 6, sharp=sharp)
-        grad = selected(as_set(grad), lambda tensor, lead: tensor.unsqueeze(-1))
-        for_targets = mul(grad, neg(log_softmax_last(logits))) if ctx.needs_input_grad[1] else None
-        return mul(grad, slope), for_targets, None
+        spread = selected(as_set(grad), lambda tensor, lead: tensor.unsqueeze(-1))
+        for_targets = mul(spread, neg(log_softmax_last(logits))) if ctx.needs_input_grad[1] else None
+        return mul(spread, slope), for_targets, None
 
 
 @replaces(F.cross_entropy)
 def cross_entropy(
-    input: Any,
-    target: Any,
-    weight: Any = None,
-    size_average: Any = None,
+    input: Tensor,
+    target: Tensor,
+    weight: Tensor | None = None,
+    size_average: bool | None = None,
     ignore_index: int = -100,
-    reduce: Any = None,
+    reduce: bool | None = None,
     reduction: str = "mean",
     label_smoothing: float = 0.0,
-) -> Any:
+) -> Tensor:
     """PyTorch's function on sets: class indices, or (possibly bounded) class probabilities."""
     _no_legacy(size_average, reduce)
     logits = input.movedim(1, -1) if input.dim() > 1 else input
@@ -185,7 +185,7 @@ def cross_entropy(
         raise UnsupportedOperator("bounded class weights change the divisor of the mean: give plain ones")
     if target.is_floating_point():
         targets = (target.movedim(1, -1) if target.dim() > 1 else target) * scale
-        divisor: Any = float(max(target.numel() // classes, 1))
+        divisor: Bounded | float = float(max(target.numel() // classes, 1))
         if label_smoothing:
             targets = targets * (1 - label_smoothing) + scale * (label_smoothing / classes)
     else:
@@ -195,13 +195,13 @@ def cross_entropy(
         targets = hot * own.unsqueeze(-1) * (1 - label_smoothing) + smooth
         divisor = _total(own, weight)
     certain = weight is None and isinstance(target, Bounded) and target.set.adds_to_one
-    losses = LogProbabilities.apply(logits, targets, 1.0 if certain else None)
+    losses = applied(LogProbabilities, logits, targets, 1.0 if certain else None)
     if reduction != "mean":
         return reduced(losses, reduction)
     return losses.sum() / divisor
 
 
-def _own_weights(target: Any, scale: Tensor, ignored: int) -> tuple[Tensor, Tensor]:
+def _own_weights(target: Tensor, scale: Tensor, ignored: int) -> tuple[Tensor, Tensor]:
     """Class indices with the ignored ones replaced by 0, and the weight of each sample's own class."""
     if isinstance(target, Bounded):
         raise UnsupportedOperator("bounded class indices: give bounded class probabilities of shape (N, C)")
@@ -212,7 +212,7 @@ def _own_weights(target: Any, scale: Tensor, ignored: int) -> tuple[Tensor, Tens
     return safe, scale[safe] * kept
 
 
-def _total(own: Tensor, weight: Any) -> Any:
+def _total(own: Tensor, weight: Tensor | None) -> Bounded | float:
     """What a weighted mean divides by: a count, or a sum of weights as plain PyTorch may round it."""
     total = own.sum()
     if weight is None:
@@ -222,14 +222,14 @@ def _total(own: Tensor, weight: Any) -> Any:
 
 @replaces(F.nll_loss)
 def nll_loss(
-    input: Any,
-    target: Any,
-    weight: Any = None,
-    size_average: Any = None,
+    input: Tensor,
+    target: Tensor,
+    weight: Tensor | None = None,
+    size_average: bool | None = None,
     ignore_index: int = -100,
-    reduce: Any = None,
+    reduce: bool | None = None,
     reduction: str = "mean",
-) -> Any:
+) -> Tensor:
     """``-log p`` of the own class, from log-probabilities."""
     _no_legacy(size_average, reduce)
     scores = input.movedim(1, -1) if input.dim() > 1 else input
@@ -243,13 +243,13 @@ def nll_loss(
 
 
 @rule(aten.mse_loss.default, example=lambda t: (t(3, 4), t(3, 4), 0))
-def mse_loss(x: Any, y: Any, reduction: int = 1) -> Set:
+def mse_loss(x: Operand, y: Operand, reduction: int = 1) -> Set:
     losses = square(sub(x, y))
     return (losses, mean(losses), sum_(losses))[reduction]
 
 
 @rule(aten.mse_loss_backward.default, example=lambda t: (t(3, 4), t(3, 4), t(3, 4), 0))
-def mse_loss_backward(grad: Any, x: Any, y: Any, reduction: int) -> Set:
+def mse_loss_backward(grad: Operand, x: Operand, y: Operand, reduction: int) -> Set:
     difference = sub(x, y)
     factor = 2.0 / difference.numel() if reduction == 1 else 2.0
     return mul(grad, scaled(difference, factor))
@@ -269,15 +269,15 @@ def hinge(logits: Tensor, targets: Tensor, weight: Tensor | None = None, reducti
 
 @replaces(F.multi_margin_loss)
 def multi_margin_loss(
-    input: Any,
+    input: Tensor,
     target: Tensor,
     p: int = 1,
     margin: float = 1.0,
-    weight: Any = None,
-    size_average: Any = None,
-    reduce: Any = None,
+    weight: Tensor | None = None,
+    size_average: bool | None = None,
+    reduce: bool | None = None,
     reduction: str = "mean",
-) -> Any:
+) -> Tensor:
     """The multi-class hinge ``sum over c != y of max(0, margin - z_y + z_c) / C``."""
     _no_legacy(size_average, reduce)
     if p != 1:
@@ -288,7 +288,7 @@ def multi_margin_loss(
     return reduced(losses if weight is None else losses * weight[target], reduction)
 
 
-def _no_legacy(size_average: Any, reduce: Any) -> None:
+def _no_legacy(size_average: bool | None, reduce: bool | None) -> None:
     if size_average is not None or reduce is not None:
         raise UnsupportedOperator("size_average and reduce are gone: use reduction='mean', 'sum' or 'none'")
 

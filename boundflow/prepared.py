@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -13,6 +11,7 @@ from torch.nn.parameter import is_lazy
 from .bounded import Bounded
 from .errors import BoundFlowError, UnsupportedProgram
 from .forward_effects import effects, faithful_copy, require_supported
+from .lift import Given
 from .losses import LOSSES
 from .recipe import Recipe
 from .threats import Threat
@@ -36,7 +35,7 @@ class Prepared:
     ``observed`` are the inputs that plain training sees; ``effects`` is what a forward pass does besides its result.
     """
 
-    def __init__(self, model: nn.Module, data: tuple[Any, Any], threat: Threat, recipe: Recipe):
+    def __init__(self, model: nn.Module, data: tuple[Given, Given], threat: Threat, recipe: Recipe):
         if any(isinstance(parameter, Bounded) for parameter in model.parameters()):
             raise BoundFlowError("certify lifts a copy of the model itself: give it a plain one")
         if threat.touches("gradients") and recipe.clip_gradients is None:

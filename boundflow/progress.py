@@ -21,6 +21,7 @@ from torch import Tensor, nn
 
 from .certificate import Certificate
 from .errors import BoundFlowError
+from .lift import Given
 from .prediction import Accuracy, Prediction
 from .threats import Threat
 
@@ -45,12 +46,12 @@ class Step:
     nominal: nn.Module  # the plain model after the same step
     record: dict[str, Any] = field(default_factory=dict)  # the recipe
 
-    def predict(self, x: Any, epsilon: Any = 0.0, *, threat: Threat | None = None) -> Prediction:
+    def predict(self, x: Given, epsilon: Given = 0.0, *, threat: Threat | None = None) -> Prediction:
         """What the two models answer by now, as a certificate would."""
         with self._evaluated() as certificate:
             return certificate.predict(x, epsilon, threat=threat)
 
-    def accuracy(self, x: Any, y: Any, epsilon: Any = 0.0, *, threat: Threat | None = None) -> Accuracy:
+    def accuracy(self, x: Given, y: Given, epsilon: Given = 0.0, *, threat: Threat | None = None) -> Accuracy:
         """Nominal and certified accuracy by now. To stop or to choose a step by it is a choice made on data."""
         with self._evaluated() as certificate:
             return certificate.accuracy(x, y, epsilon, threat=threat)
@@ -82,7 +83,7 @@ class Bar:
         self,
         x: Tensor,
         y: Tensor,
-        epsilon: Any = 0.0,
+        epsilon: Given = 0.0,
         piece: int = PIECE,
         first: int = 0,
         *,
@@ -144,7 +145,7 @@ class Bar:
         self.each = max(ended - began, 1e-9) / count
 
     def _quality(self, step: Step, chosen: Tensor) -> str:
-        pieces = chosen.split(self.piece)
+        pieces = torch.split(chosen, self.piece)
         some = "" if len(chosen) == len(self.order) else f" ({len(chosen)} samples)"
         if step.record.get("task") == "regression":
             predictions = [step.predict(self.x[piece], self.epsilon) for piece in pieces]

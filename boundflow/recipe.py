@@ -51,7 +51,7 @@ class Recipe:
     reduction: str = "girard"
     clip_gradients: float | None = None
     memory: float = MEMORY
-    device: Any = None
+    device: torch.device | str | None = None
     dtype: torch.dtype | None = None
 
     def __post_init__(self) -> None:
@@ -88,7 +88,7 @@ class Recipe:
                 if self.batch_size is None:
                     yield torch.arange(samples, device=device)
                 else:
-                    yield from torch.randperm(samples, generator=generator).to(device).split(self.batch_size)
+                    yield from torch.split(torch.randperm(samples, generator=generator).to(device), self.batch_size)
 
         return list(itertools.islice(each(), self.steps))
 

@@ -38,13 +38,14 @@ if TYPE_CHECKING:
 
 def girard(rows: Tensor) -> Tensor:
     """``|row|_1 - |row|_inf``: what is lost at least if a row becomes a box (Girard 2005)."""
-    norm = torch.linalg.vector_norm
+    norm: Callable[..., Tensor] = torch.linalg.vector_norm
     return norm(rows, ord=1, dim=1) - norm(rows, ord=torch.inf, dim=1)
 
 
 def longest(rows: Tensor) -> Tensor:
     """``|row|_2``: the rows that reach furthest (Combastel 2003)."""
-    return torch.linalg.vector_norm(rows, dim=1)
+    norm: Tensor = torch.linalg.vector_norm(rows, dim=1)
+    return norm
 
 
 METHODS: dict[str, Callable[[Tensor], Tensor]] = {"girard": girard, "longest": longest}

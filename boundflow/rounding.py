@@ -17,13 +17,16 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import lru_cache
-from typing import Any
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
 from .context import thread, using
 from .errors import MixedTensors, UnsafePrecision
+
+if TYPE_CHECKING:
+    from .sets import Set
 
 UNIT = {torch.float32: 2.0**-24, torch.float64: 2.0**-53}
 TINY = {dtype: torch.finfo(dtype).tiny for dtype in UNIT}
@@ -130,7 +133,7 @@ def around(center: Tensor, radius: Tensor) -> Tensor:
     return outward(torch.stack((center - radius, center + radius)))
 
 
-def require_full_precision(x: Any, convolution: bool = False) -> None:
+def require_full_precision(x: Set | Tensor, convolution: bool = False) -> None:
     """Refuse the flags that let PyTorch multiply in TF32 or bfloat16: gamma_n would be too small."""
     cuda = x.device.type == "cuda"
     if x.dtype is not torch.float32 or not thread.arithmetic.outward:

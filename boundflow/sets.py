@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Generic, NamedTuple, TypeGuard, TypeVar, overload
 
 import numpy as np
 import torch
@@ -31,6 +31,9 @@ from .factors import Factors
 from .forms import Form, ball_form
 from .rows import Rows
 from .symbols import Symbols
+
+if TYPE_CHECKING:
+    from .rules.linear import Remembered
 
 
 class Set:
@@ -76,7 +79,7 @@ class Set:
         self.excess: Excess | None = None  # what touched samples add to a sum over a piece of a batch
         self.adds_to_one = False  # class weights of a target, whichever class it is: known to the loss alone
         self.parameter = False  # of a model that is being trained
-        self.remembered: Any = None  # see `rules.linear.Remembered`
+        self.remembered: Remembered | None = None
 
     # --- as a tensor ------------------------------------------------------------------------------------------
 
@@ -141,6 +144,10 @@ class Set:
         return Set(self.clean.bounds, form, self.symbols, nonnegative=self.nonnegative)
 
 
+Operand = Set | Tensor | float  # of a rule; where one has a shape in any case, ``Set | Tensor``
+Part = TypeVar("Part", Set, Set | Tensor, Operand)
+
+
 class Remainder(NamedTuple):
     """What is known besides the linear part: the interval, and how far values are off the form (None without rows)."""
 
@@ -157,7 +164,7 @@ class Linear(NamedTuple):
     axis: int | None
 
 
-class States:
+class States(Generic[Part]):
     """The states of an operator's operands: as they are, and, under a budget, where the own sample was left alone.
 
     A rule says what it does to the linear part, once, and what it does to a remainder, for each state:
@@ -168,9 +175,9 @@ class States:
     The second state is there if all operands agree on whose samples they hold.
     """
 
-    def __init__(self, *operands: Any, found: tuple[Samples, int] | None | bool = True):
-        self.operands = operands
-        self.views: list[tuple[Any, ...]] = [operands]
+    def __init__(self, *operands: Part, found: tuple[Samples, int] | None | bool = True):
+        self.operands: tuple[Part, ...] = operands
+        self.views: list[tuple[Part, ...]] = [operands]
         if found is True:
             known = [x for x in operands if type(x) is Set and x.clean is not None]
             found = samples_of(*operands) if known else None
@@ -287,7 +294,7 @@ def point(value: Tensor, symbols: Symbols | None = None) -> Set:
     return Set(inner.expand(2, *inner.shape), None, symbols, exact=True)
 
 
-def as_set(x: Any) -> Set:
+def as_set(x: Set | Tensor) -> Set:
     """A plain tensor as the set of itself; a set, or the set of a tensor that has one."""
     if isinstance(x, Set):
         return x
@@ -295,12 +302,12 @@ def as_set(x: Any) -> Set:
     return found if found is not None else point(x)
 
 
-def nonnegative(*operands: Any) -> bool:
+def nonnegative(*operands: Operand) -> bool:
     """Whether every operand is known, by construction, never to be negative."""
     return all(x.nonnegative if isinstance(x, Set) else isinstance(x, int | float) and x >= 0 for x in operands)
 
 
-def plain(x: Any) -> bool:
+def plain(x: Operand | None) -> bool:
     """Whether an operand is one known value rather than a set."""
     if type(x) is Set:
         return x.exact
@@ -308,12 +315,28 @@ def plain(x: Any) -> bool:
     return True
 
 
-def value(x: Any) -> Any:
+def varies(x: Operand | None) -> TypeGuard[Set]:
+    """Whether an operand is a set of several values: one that is not plain."""
+    if type(x) is Set:
+        return not x.exact
+    assert getattr(x, "set", None) is None, "rules are given sets, not the tensors that hold them"
+    return False
+
+
+@overload
+def value(x: Set | Tensor) -> Tensor: ...
+
+
+@overload
+def value(x: float) -> float: ...
+
+
+def value(x: Operand) -> Tensor | float:
     """The value of a plain operand."""
     return x.bounds[0] if isinstance(x, Set) else x
 
 
-def own_axis(*operands: Any) -> tuple[list[Any], int | None]:
+def own_axis(*operands: Part) -> tuple[list[Part], int | None]:
     """Operands of an elementwise operator and their common sample axis; own rows that do not fit are written out."""
     marked = [x for x in operands if type(x) is Set and x.affine and has_own_rows(x)]
     if not marked:
@@ -328,12 +351,14 @@ def own_axis(*operands: Any) -> tuple[list[Any], int | None]:
     return [x.dense() if isinstance(x, Set) else x for x in operands], None
 
 
-def _together(operands: Iterable[Any]) -> torch.Size:
+def _together(operands: Iterable[Operand | None]) -> torch.Size:
     """The shape of an elementwise operator on these operands."""
-    return torch.broadcast_shapes(*(x.shape for x in operands if isinstance(x, Tensor | Set)))
+    shapes = (x.shape for x in operands if isinstance(x, Tensor | Set))
+    shape: torch.Size = torch.broadcast_shapes(*shapes)  # type: ignore[no-untyped-call]
+    return shape
 
 
-def sample_axis(x: Any) -> int | None:
+def sample_axis(x: Operand | None) -> int | None:
     """The axis of a tensor's samples, if it has own rows or knows what it is where its own sample was left alone."""
     if not isinstance(x, Set):
         return None
@@ -342,7 +367,7 @@ def sample_axis(x: Any) -> int | None:
     return x.clean.axis if x.clean is not None else None
 
 
-def samples_of(*operands: Any) -> tuple[Samples, int] | None:
+def samples_of(*operands: Operand | None) -> tuple[Samples, int] | None:
     """The samples along an axis on which all operands of an elementwise operator agree, and the axis."""
     known = [x.clean for x in operands if type(x) is Set and x.clean is not None]
     if not known:
@@ -356,17 +381,25 @@ def samples_of(*operands: Any) -> tuple[Samples, int] | None:
     return (samples, axis) if len(shape) >= -axis and shape[axis] == samples.count else None
 
 
-def has_own_rows(x: Any) -> bool:
+def reference(a: Operand, b: Operand) -> Set:
+    """The first of two operands that is a set: one of them is."""
+    if isinstance(a, Set):
+        return a
+    assert isinstance(b, Set)
+    return b
+
+
+def has_own_rows(x: Operand | None) -> TypeGuard[Set]:
     """Whether some rows of a tensor belong to the sample of each position."""
     return isinstance(x, Set) and x.affine and x.form.rows.batch is not None
 
 
-def only_touched(x: Any) -> bool:
+def only_touched(x: Operand | None) -> bool:
     """Whether a tensor has own rows, and it is not known what it is without them."""
     return has_own_rows(x) and x.clean is None
 
 
-def symbols_of(*operands: Any) -> Symbols | None:
+def symbols_of(*operands: Operand | None) -> Symbols | None:
     """The symbol space of several operands."""
     found: Symbols | None = None
     for operand in operands:
@@ -375,7 +408,7 @@ def symbols_of(*operands: Any) -> Symbols | None:
     return found
 
 
-def same_kind(*operands: Any) -> None:
+def same_kind(*operands: Operand | None) -> None:
     """Refuse to mix dtypes or devices; 0-dimensional plain tensors and integers convert as in PyTorch."""
     reference = next((x for x in operands if isinstance(x, Set) and x.dtype is not torch.bool), None)
     if reference is None:

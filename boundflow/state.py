@@ -151,7 +151,7 @@ def _register(model: nn.Module, name: str, value: Tensor | None) -> None:
     setattr(module, last, value) if last in module._buffers else module.register_buffer(last, value)
 
 
-def assign(model: nn.Module, name: str, value: Any) -> None:
+def assign(model: nn.Module, name: str, value: object) -> None:
     """Set a buffer or an attribute of a module by its name."""
     path, _, last = name.rpartition(".")
     setattr(model.get_submodule(path), last, value)
@@ -160,7 +160,7 @@ def assign(model: nn.Module, name: str, value: Any) -> None:
 # --- one value ------------------------------------------------------------------------------------------------------
 
 
-def entry(name: str, value: Any, tensors: dict[str, Tensor]) -> dict[str, Any]:
+def entry(name: str, value: object, tensors: dict[str, Tensor]) -> dict[str, Any]:
     """What a file says of a value; its numbers go into ``tensors``."""
     if value is None or isinstance(value, bool | int | float | str):
         return {"value": value}
@@ -176,7 +176,13 @@ def entry(name: str, value: Any, tensors: dict[str, Tensor]) -> dict[str, Any]:
     return {"on_cpu": value.device.type == "cpu"}
 
 
-def made(name: str, said: dict[str, Any], tensors: dict[str, Tensor], symbols: Symbols | None, device: Any) -> Any:
+def made(
+    name: str,
+    said: dict[str, Any],
+    tensors: dict[str, Tensor],
+    symbols: Symbols | None,
+    device: torch.device | str | None,
+) -> Any:
     """The opposite of `entry`."""
     if "value" in said:
         return said["value"]
@@ -245,6 +251,6 @@ class Space(NamedTuple):
 
 def space_of(model: nn.Module) -> Symbols:
     """The space of a lifted model, that of plain intervals included."""
-    symbols = next(model.parameters()).symbols  # type: ignore[attr-defined]
+    symbols: Symbols | None = next(model.parameters()).symbols  # type: ignore[attr-defined]
     assert symbols is not None
     return symbols

@@ -48,7 +48,7 @@ class Part(NamedTuple):
 
 def box(generators: Tensor, dim: int = 0) -> Tensor:
     """``sum_k |G_k|``, rounded up."""
-    total = torch.linalg.vector_norm(generators, ord=1, dim=dim)
+    total: Tensor = torch.linalg.vector_norm(generators, ord=1, dim=dim)
     return total * (1 + rounding.gamma(generators.shape[dim], total.dtype))
 
 
@@ -143,9 +143,9 @@ class Columns:
     def _taken(self, coefficients: Tensor, part: _PartColumns) -> Tensor:
         owners, width = part.columns.shape
         if part.begin is not None:
-            return coefficients[:, part.begin : part.begin + owners * width].unflatten(1, (owners, width))
+            return torch.unflatten(coefficients[:, part.begin : part.begin + owners * width], 1, (owners, width))
         padded = torch.nn.functional.pad(coefficients, (0, 1))
-        return padded[:, part.columns.flatten()].unflatten(1, (owners, width))
+        return torch.unflatten(padded[:, part.columns.flatten()], 1, (owners, width))
 
 
 class OwnTerms(NamedTuple):

@@ -29,7 +29,7 @@ from .clipping import clipped_gradients
 from .draws import Draws
 from .errors import VoidBounds
 from .files import fingerprint
-from .lift import lift
+from .lift import Given, lift
 from .losses import LOSSES
 from .prepared import Prepared
 from .progress import SAMPLES, Bar, Step, shown
@@ -44,14 +44,14 @@ Callback = Callable[[Step], None]
 
 def certify(
     model: nn.Module,
-    data: tuple[Any, Any],
+    data: tuple[Given, Given],
     recipe: Recipe | None = None,
     *,
     threat: Threat,
     callbacks: Sequence[Callback] = (),
     progress: bool | None = None,
-    validation: tuple[Any, Any] | None = None,
-    test_epsilon: Any = 0.0,
+    validation: tuple[Given, Given] | None = None,
+    test_epsilon: Given = 0.0,
     checkpoint: str | Path | None = None,
     checkpoint_every: float = EVERY,
     resume: bool = False,
@@ -130,7 +130,7 @@ class _Run:
             not_tracked.append(f"replaced gradients have no rows: {_replaced(threat)} in every batch")
         return space, not_tracked
 
-    def watched(self, validation: tuple[Any, Any] | None, epsilon: Any) -> tuple[Any, Any, Any]:
+    def watched(self, validation: tuple[Given, Given] | None, epsilon: Given) -> tuple[Tensor, Tensor, Given]:
         """What a progress bar measures on: inputs, targets and the perturbation of the inputs."""
         prepared = self.prepared
         if validation is None:
@@ -232,7 +232,7 @@ class _Run:
         in_pieces = clip is None and len(index) > self.size
         if clip is not None:
             return clipped_gradients(model, index, backward, clip, threat)
-        return accumulated(space, model, index.split(self.size), backward) if in_pieces else backward(index)
+        return accumulated(space, model, torch.split(index, self.size), backward) if in_pieces else backward(index)
 
     def _backward(self, model: nn.Module, batch: Lifted, number: int, of: int | None) -> Tensor:
         """The loss of a batch, or of a piece of a batch ``of`` so many samples, after its backward pass."""
@@ -249,13 +249,14 @@ class _Run:
             losses = loss(outputs, batch.targets, reduction="none").reshape(len(outputs), -1).mean(1)
             value = (losses if batch.weights is None else losses * batch.weights).sum() / (of or len(outputs))
         with draws.over() if draws is not None else nullcontext():
-            value.backward()
+            value.backward()  # type: ignore[no-untyped-call]
         return value.detach()
 
-    def _report(self, number: int, loss: Any, callbacks: Sequence[Callback]) -> None:
+    def _report(self, number: int, loss: Tensor, callbacks: Sequence[Callback]) -> None:
         widths = [float((p.upper - p.lower).mean()) for p in self.certified.parameters()]  # type: ignore[attr-defined]
         width = sum(widths) / len(widths)
-        step = Step(number, len(self.batches), float(loss.center), width, self.certified, self.nominal, self.record)
+        middle = float(loss.center)  # type: ignore[attr-defined]
+        step = Step(number, len(self.batches), middle, width, self.certified, self.nominal, self.record)
         for callback in callbacks:
             with space_of(self.certified).aside():
                 callback(step)

@@ -51,7 +51,7 @@ def _pairs(plain: nn.Module, bounded: nn.Module) -> Iterator[tuple[str, Bounded,
 
 def _inside(sets: Bounded, value: Tensor) -> Tensor:
     """Whether all of a plain tensor lies inside; NaN does not."""
-    lower, upper = sets.set.bounds
+    lower, upper = sets.set.bounds.unbind(0)
     value = value.detach()
     return ((lower <= value) & (value <= upper)).all()
 

@@ -111,7 +111,7 @@ class Probe(Tensor):
 
     @staticmethod
     def __new__(cls, value: Tensor) -> Probe:
-        self = Tensor._make_wrapper_subclass(  # type: ignore[attr-defined]
+        self: Probe = Tensor._make_wrapper_subclass(
             cls, value.shape, strides=value.stride(), dtype=value.dtype, device=value.device
         )
         self.value = value

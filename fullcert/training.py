@@ -66,7 +66,7 @@ class Recipe:
         options, loss = self.options, LOSSES[self.options.loss]
         x, y = self.tensors(trusted)
         x, y = x.double().cpu(), self.compared(y)
-        optimizer = self.optimizer(model.parameters(), **self.optimizer_options)  # type: ignore[call-arg]
+        optimizer = self.optimizer(model.parameters(), **self.optimizer_options)
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(options.seed)
             for _ in range(options.trusted_epochs):

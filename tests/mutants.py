@@ -109,7 +109,7 @@ MUTANTS = [Mutant(*row) for row in [
     ("rules/bilinear.py", "radius = f(center_a.abs() + radius_a, inner).add_(f(radius_a, modulus_b))", "radius = f(center_a.abs(), inner).add_(f(radius_a, modulus_b))", "product of the radii missed"),
     ("rules/bilinear.py", "radius = torch.add(radius + spread, middle.abs() + spread", "radius = torch.add(radius, middle.abs() + spread", "radius of the bias missed"),
     ("rules/elementwise.py", "return hull(f(broadcast(a._bounds, dims).unsqueeze(1), broadcast(b._bounds, dims).unsqueeze(0)), (0, 1))", "return f(broadcast(a._bounds, dims), broadcast(b._bounds, dims))", "two corners instead of four"),
-    ("rules/elementwise.py", "if a is b:\n        return square(a)", "if getattr(a, 'shape', None) == getattr(b, 'shape', 0) and isinstance(a, Bounded) and isinstance(b, Bounded):\n        return square(a)", "any two sets of one shape are a square"),
+    ("rules/elementwise.py", "if isinstance(a, Set) and a is b:", "if isinstance(a, Set) and isinstance(b, Set) and a.shape == b.shape:", "any two sets of one shape are a square"),
     ("rules/elementwise.py", "smallest = torch.where(straddles, 0.0, smallest)", "smallest = torch.where(straddles, smallest, smallest)", "square misses its minimum"),
     ("rules/unary.py", "most = torch.maximum(most, offset + missed)", "most = torch.maximum(most, offset - missed)", "sign of the slack"),
     ("rules/unary.py", "if sign > 0:\n            least", "if sign < 0:\n            least", "convex and concave mixed up"),

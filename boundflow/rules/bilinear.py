@@ -16,7 +16,6 @@ the exact hull of the four corners, and ``x * x`` with one and the same object i
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -30,6 +29,7 @@ from ..forms import Form
 from ..rows import NO_ROWS, Rows
 from ..sets import (
     Linear,
+    Operand,
     Remainder,
     Set,
     States,
@@ -39,10 +39,12 @@ from ..sets import (
     only_touched,
     plain,
     point,
+    reference,
     same_kind,
     sample_axis,
     symbols_of,
     value,
+    varies,
 )
 from ..tuning import SUM_TERMS
 from .corners import within_corners
@@ -52,7 +54,7 @@ from .structural import selected
 Product = Callable[[Tensor, Tensor], Tensor]
 
 
-def linear_product(a: Any, b: Any, f: Product, left: Product, right: Product, axis: int | None) -> Linear:
+def linear_product(a: Operand, b: Operand, f: Product, left: Product, right: Product, axis: int | None) -> Linear:
     """The linear part; ``left`` and ``right`` are f with generator rows on its first or second operand.
 
     Own rows are rows like any other, because positions stay apart; ``axis`` is where the sample axis ends up.
@@ -61,9 +63,9 @@ def linear_product(a: Any, b: Any, f: Product, left: Product, right: Product, ax
     return Linear(center_of_product(a, b, f), generators, rows, axis if rows.batch is not None else None)
 
 
-def _row_products(a: Any, b: Any, left: Product, right: Product) -> tuple[Tensor, Rows]:
+def _row_products(a: Operand, b: Operand, left: Product, right: Product) -> tuple[Tensor, Rows]:
     """``f(Ga, cb) + f(ca, Gb)`` over the common rows."""
-    first, second = (x.form if isinstance(x, Set) and not plain(x) else None for x in (a, b))
+    first, second = (x.form if isinstance(x, Set) and not x.exact else None for x in (a, b))
     rows = NO_ROWS
     for form in (first, second):
         rows = rows.union(form.rows) if form is not None else rows
@@ -79,46 +81,48 @@ def _row_products(a: Any, b: Any, left: Product, right: Product) -> tuple[Tensor
     return generators, rows
 
 
-def center_of_product(a: Any, b: Any, f: Product) -> Tensor:
+def center_of_product(a: Operand, b: Operand, f: Product) -> Tensor:
     """``f(ca, cb)``."""
-    first, second = (x.form.center if isinstance(x, Set) and not plain(x) else None for x in (a, b))
+    first, second = (x.form.center if isinstance(x, Set) and not x.exact else None for x in (a, b))
     like = first if first is not None else second
     assert like is not None
     return f(as_tensor(a, like) if first is None else first, as_tensor(b, like) if second is None else second)
 
 
-def radius_of_product(a: Any, b: Any, f: Product, terms: float) -> Tensor:
+def radius_of_product(a: Operand, b: Operand, f: Product, terms: float) -> Tensor:
     """How far the product can be off its linear part."""
-    dtype = a.dtype if isinstance(a, Set) else b.dtype
-    charge, lost = rounding.gamma(terms, dtype), rounding.tiny(terms, dtype)
-    if plain(a) or plain(b):
-        form, y = (b.form, as_tensor(a, b.bounds)) if plain(a) else (a.form, as_tensor(b, a.bounds))
-        wide = rounding.up(form.radius + charge * form.modulus)
-        return rounding.up(f(y.abs(), wide) if plain(a) else f(wide, y.abs())) + lost
-    first, second = a.form, b.form
-    rounded = charge * second.modulus
-    radius = f(first.center.abs(), rounding.up(second.radius + rounded)) + f(first.reach, rounded)
-    radius = radius + f(a.deviation, b.deviation) + f(first.radius, second.center.abs())
+    like = reference(a, b)
+    charge, lost = rounding.gamma(terms, like.dtype), rounding.tiny(terms, like.dtype)
+    if varies(a) and varies(b):
+        first, second = a.form, b.form
+        rounded = charge * second.modulus
+        radius = f(first.center.abs(), rounding.up(second.radius + rounded)) + f(first.reach, rounded)
+        radius = radius + f(a.deviation, b.deviation) + f(first.radius, second.center.abs())
+    elif varies(a):
+        radius = f(rounding.up(a.form.radius + charge * a.form.modulus), as_tensor(b, a.bounds).abs())
+    else:
+        assert isinstance(b, Set)
+        radius = f(as_tensor(a, b.bounds).abs(), rounding.up(b.form.radius + charge * b.form.modulus))
     return rounding.up(radius) + lost
 
 
-def _ball_product(a: Any, b: Any, f: Product, terms: float) -> tuple[Tensor, Tensor]:
+def _ball_product(a: Set | Tensor, b: Set | Tensor, f: Product, terms: float) -> tuple[Tensor, Tensor]:
     """Rump's product of two balls, rounding included: three products, or two when one operand is a point."""
-    dtype = a.dtype if isinstance(a, Set) else b.dtype
-    charge, lost = rounding.gamma(terms, dtype), rounding.tiny(terms, dtype)
-    if plain(a) or plain(b):
-        flipped = plain(a) and isinstance(b, Set)
-        x, y = (b, value(a)) if flipped else (a, value(b))
-        center, radius = _middle(x)
+    like = reference(a, b)
+    charge, lost = rounding.gamma(terms, like.dtype), rounding.tiny(terms, like.dtype)
+    if varies(a) and varies(b):
+        (center_a, radius_a), (center_b, radius_b) = _middle(a), _middle(b)
+        modulus_b = center_b.abs()
+        inner = torch.add(radius_b, modulus_b + radius_b, alpha=charge)
+        radius = f(center_a.abs() + radius_a, inner).add_(f(radius_a, modulus_b))
+        return f(center_a, center_b), radius.add_(lost)
+    if isinstance(b, Set) and plain(a):
+        y, (center, radius) = value(a), _middle(b)
         wide = radius + charge * (center.abs() + radius)
-        if flipped:
-            return f(y, center), f(y.abs(), wide).add_(lost)
-        return f(center, y), f(wide, y.abs()).add_(lost)
-    (center_a, radius_a), (center_b, radius_b) = _middle(a), _middle(b)
-    modulus_b = center_b.abs()
-    inner = torch.add(radius_b, modulus_b + radius_b, alpha=charge)
-    radius = f(center_a.abs() + radius_a, inner).add_(f(radius_a, modulus_b))
-    return f(center_a, center_b), radius.add_(lost)
+        return f(y, center), f(y.abs(), wide).add_(lost)
+    y, (center, radius) = value(b), _middle(like)  # a is the set
+    wide = radius + charge * (center.abs() + radius)
+    return f(center, y), f(wide, y.abs()).add_(lost)
 
 
 def _middle(x: Set) -> tuple[Tensor, Tensor]:
@@ -128,10 +132,10 @@ def _middle(x: Set) -> tuple[Tensor, Tensor]:
     return x.form.center, x.form.radius
 
 
-Rule = Callable[[Any, Any], tuple[Any, Any, "int | None"]]
+Rule = Callable[[Set | Tensor, Set | Tensor], tuple[Set | Tensor, Set | Tensor, int | None]]
 
 
-def apart(a: Any, b: Any) -> tuple[Any, Any, int | None]:
+def apart(a: Set | Tensor, b: Set | Tensor) -> tuple[Set | Tensor, Set | Tensor, int | None]:
     """For operators that mix all positions: own rows are written out before."""
     a, b = (x.dense() if isinstance(x, Set) else x for x in (a, b))
     return a, b, None
@@ -139,13 +143,13 @@ def apart(a: Any, b: Any) -> tuple[Any, Any, int | None]:
 
 def contraction(
     name: str,
-    a: Any,
-    b: Any,
+    a: Set | Tensor,
+    b: Set | Tensor,
     f: Product,
     left: Product,
     right: Product,
     terms: float,
-    bias: Any = None,
+    bias: Set | Tensor | None = None,
     samples: Rule = apart,
 ) -> Set:
     """A bilinear operator that sums ``terms`` products, and adds a bias (which counts among the terms).
@@ -153,7 +157,7 @@ def contraction(
     ``samples`` says where the sample axis of the operands ends up.
     """
     same_kind(a, b, bias)
-    rounding.require_full_precision(a if isinstance(a, Set) else b)
+    rounding.require_full_precision(reference(a, b))
     if any(isinstance(x, Set) and x.affine for x in (a, b, bias)):
         if bias is not None:
             product = _affine_contraction(name, a, b, f, left, right, terms, samples, sharp=False)
@@ -166,24 +170,25 @@ def contraction(
         product = _affine_contraction(name, a, b, f, left, right, terms, samples)
         return product if bias is None else combination(name, [(product, 1.0), (bias, 1.0)], terms=terms + 3)
 
-    def interval(a: Any, b: Any, bias: Any) -> Tensor:
+    def interval(a: Set | Tensor, b: Set | Tensor, bias: Set | Tensor | None = None) -> Tensor:
         center, radius = _ball_product(a, b, f, terms + 2)
         if bias is not None:
-            middle, spread = (value(bias), 0.0) if plain(bias) else _middle(bias)
+            ball: tuple[Tensor, Tensor | float] = _middle(bias) if varies(bias) else (value(bias), 0.0)
+            middle, spread = ball
             center = center + middle
             radius = torch.add(radius + spread, middle.abs() + spread, alpha=rounding.gamma(terms + 2, center.dtype))
         return rounding.around(center, radius)
 
     if not any(isinstance(x, Set) and x.clean is not None for x in (a, b)):
         return concretised(name, interval(a, b, bias), None, symbols_of(a, b, bias))
-    over = _apart_states(a, b, samples(a, b)[2], bias)
+    over = _apart_states(a, b, samples(a, b)[2], *(() if bias is None else (bias,)))
     return over.result(name, [Remainder(interval(*view), None) for view in over.views])
 
 
 def _affine_contraction(
     name: str,
-    a: Any,
-    b: Any,
+    a: Set | Tensor,
+    b: Set | Tensor,
     f: Product,
     left: Product,
     right: Product,
@@ -213,7 +218,7 @@ def _affine_contraction(
     return over.result(name, remainders, linear, sharp=sharp, factors=factors)
 
 
-def _factors(a: Any, b: Any, bias: Any) -> Factors | None:
+def _factors(a: Set | Tensor, b: Set | Tensor, bias: Set | Tensor | None) -> Factors | None:
     """A product by its factors, if none of them lets samples meet; own rows are left to the product."""
     if sample_axis(b) is not None or (bias is not None and (bias.dim() != 1 or sample_axis(bias) is not None)):
         return None
@@ -222,7 +227,7 @@ def _factors(a: Any, b: Any, bias: Any) -> Factors | None:
     return Factors(_without_own(a), _without_own(b), None if bias is None else _without_own(bias))
 
 
-def _without_own(x: Any) -> Form:
+def _without_own(x: Set | Tensor) -> Form:
     form = as_set(x).form
     if form.rows.batch is None:
         return form
@@ -235,7 +240,7 @@ def _with_excess(total: Set, excess: Excess | None) -> Set:
     return total
 
 
-def _apart_states(a: Any, b: Any, axis: int | None, *others: Any) -> States:
+def _apart_states(a: Set | Tensor, b: Set | Tensor, axis: int | None, *others: Set | Tensor) -> States[Set | Tensor]:
     """The states of a product that leaves samples apart, on this axis: one of the factors may know its clean state."""
     known = [x.clean for x in (a, b) if isinstance(x, Set) and x.clean is not None]
     if axis is None or len(known) != 1 or any(only_touched(x) for x in (a, b)):
@@ -243,13 +248,13 @@ def _apart_states(a: Any, b: Any, axis: int | None, *others: Any) -> States:
     return States(a, b, *others, found=(known[0].samples, axis))
 
 
-def _interval(a: Any, b: Any, f: Product, terms: float) -> Tensor:
+def _interval(a: Set | Tensor, b: Set | Tensor, f: Product, terms: float) -> Tensor:
     """The interval of a product of two intervals, whatever their forms are."""
-    a, b = (Set(x.bounds) if isinstance(x, Set) and not plain(x) else x for x in (a, b))
+    a, b = (Set(x.bounds) if isinstance(x, Set) and not x.exact else x for x in (a, b))
     return rounding.around(*_ball_product(a, b, f, terms))
 
 
-def matrix_samples(a: Any, b: Any) -> tuple[Any, Any, int | None]:
+def matrix_samples(a: Set | Tensor, b: Set | Tensor) -> tuple[Set | Tensor, Set | Tensor, int | None]:
     """Rows of a or columns of b may be samples, not both; sums over samples are handled apart."""
     if sample_axis(a) == -2 and sample_axis(b) is None:
         return a, b, -2
@@ -258,7 +263,7 @@ def matrix_samples(a: Any, b: Any) -> tuple[Any, Any, int | None]:
     return apart(a, b)
 
 
-def first_samples(a: Any, b: Any) -> tuple[Any, Any, int | None]:
+def first_samples(a: Set | Tensor, b: Set | Tensor) -> tuple[Set | Tensor, Set | Tensor, int | None]:
     """The first axis of a may be the samples, as in a convolution."""
     axis = sample_axis(a)
     if axis is not None and axis == -a.dim() and sample_axis(b) is None:
@@ -266,16 +271,16 @@ def first_samples(a: Any, b: Any) -> tuple[Any, Any, int | None]:
     return apart(a, b)
 
 
-def _summed_over_samples(a: Any, b: Any) -> bool:
+def _summed_over_samples(a: Set | Tensor, b: Set | Tensor) -> bool:
     """Whether a matrix product contracts the sample axis of one operand or of both, and they agree on the samples."""
-    marked = [x for x in (a, b) if sample_axis(x) is not None]
+    marked = [x for x in (a, b) if isinstance(x, Set) and sample_axis(x) is not None]
     batches = {x.form.rows.batch for x in marked if x.affine and x.form.rows.batch is not None}
     owners = {x.clean.samples for x in marked if x.clean is not None}
     agree = bool(marked) and len(batches) <= 1 and len(owners) <= 1
     return agree and sample_axis(a) in (-1, None) and sample_axis(b) in (-2, None)
 
 
-def _clean_samples(a: Any, b: Any) -> Samples | None:
+def _clean_samples(a: Set | Tensor, b: Set | Tensor) -> Samples | None:
     """The samples that a matrix product sums over, if it is known what the operands are where they were left alone."""
     known = [x.clean for x in (a, b) if isinstance(x, Set) and x.clean is not None]
     if not known or not _summed_over_samples(a, b) or any(only_touched(x) for x in (a, b)):
@@ -288,38 +293,38 @@ def _outer(x: Tensor, y: Tensor) -> Tensor:
     return x.transpose(-1, -2).unsqueeze(-1) * y.unsqueeze(-2)
 
 
-def _pieces(a: Any, b: Any) -> Iterator[Any]:
+def _pieces(a: Set | Tensor, b: Set | Tensor) -> Iterator[Set | Tensor]:
     """The first factor in pieces of rows, so that the terms of the product fit into memory."""
     size = max(1, SUM_TERMS // max(1, a.shape[1] * b.shape[1]))
     for begin in range(0, a.shape[0], size):
         yield _narrowed(a, begin, min(size, a.shape[0] - begin))
 
 
-def _narrowed(a: Any, begin: int, size: int) -> Any:
+def _narrowed(a: Set | Tensor, begin: int, size: int) -> Set | Tensor:
     if not isinstance(a, Set):
         return a[begin : begin + size]
     return selected(a, lambda tensor, lead: tensor.narrow(lead, begin, size))
 
 
-def _untouched(*operands: Any) -> list[Any]:
+def _untouched(*operands: Set | Tensor) -> list[Set | Tensor]:
     return [x.untouched if isinstance(x, Set) else x for x in operands]
 
 
-def _own_terms(a: Any, b: Any) -> OwnRows | None:
+def _own_terms(a: Set | Tensor, b: Set | Tensor) -> OwnRows | None:
     """Own rows of the terms of a product over samples: ``a^f_mi b_ip + a_mi b^f_ip``."""
     values, made = None, None
     for x, y, flipped in ((a, b, False), (b, a, True)):
         if has_own_rows(x):
-            own = x.form.generators[x.form.rows.split()[2].to(x.device)]
+            batch, own = x.form.rows.batch, x.form.generators[x.form.rows.split()[2].to(x.device)]
             center = y.form.center if isinstance(y, Set) else y
             part = _outer(center, own) if flipped else _outer(own, center)
             values = part if values is None else values.add_(part)
-            assert x.symbols is not None
-            made = OwnRows.of(x.form.rows.batch, values, x.symbols.table, _clean_samples(a, b))
+            assert x.symbols is not None and batch is not None
+            made = OwnRows.of(batch, values, x.symbols.table, _clean_samples(a, b))
     return made
 
 
-def _worst_product(a: Any, b: Any, terms: float, affine: bool, own: OwnRows | None) -> Excess:
+def _worst_product(a: Set | Tensor, b: Set | Tensor, terms: float, affine: bool, own: OwnRows | None) -> Excess:
     """``sum_i a_mi b_ip`` where at most k samples i are touched: exact hulls, and radii, of every term."""
     samples = _clean_samples(a, b)
     assert samples is not None
@@ -347,14 +352,21 @@ def _worst_product(a: Any, b: Any, terms: float, affine: bool, own: OwnRows | No
     return Excess.beside(parts)
 
 
-def _term_hulls(a: Any, b: Any) -> Tensor:
-    ends = [[value(x)] if plain(x) else list(x.bounds) for x in (a, b)]
+def _term_hulls(a: Set | Tensor, b: Set | Tensor) -> Tensor:
+    ends = [list(x.bounds) if varies(x) else [value(x)] for x in (a, b)]
     corners = torch.stack([_outer(x, y) for x in ends[0] for y in ends[1]])
     return torch.stack((corners.amin(0), corners.amax(0)))
 
 
 def _sample_sum_form(
-    a: Any, b: Any, f: Product, left: Product, right: Product, terms: float, excess: Excess | None, own: OwnRows | None
+    a: Set | Tensor,
+    b: Set | Tensor,
+    f: Product,
+    left: Product,
+    right: Product,
+    terms: float,
+    excess: Excess | None,
+    own: OwnRows | None,
 ) -> Form:
     """``sum_i a_mi b_ip`` over samples i: own row f at i becomes a row of its own."""
     center, radius = center_of_product(a, b, f), radius_of_product(a, b, f, terms)
@@ -378,17 +390,17 @@ def _sample_sum_form(
 
 
 @rule(aten.mm.default, example=lambda t: (t(2, 3), t(3, 4)))
-def mm(a: Any, b: Any) -> Set:
+def mm(a: Set | Tensor, b: Set | Tensor) -> Set:
     return contraction("mm", a, b, torch.mm, torch.matmul, torch.matmul, a.shape[1], samples=matrix_samples)
 
 
 @rule(aten.bmm.default, example=lambda t: (t(2, 2, 3), t(2, 3, 2)))
-def bmm(a: Any, b: Any) -> Set:
+def bmm(a: Set | Tensor, b: Set | Tensor) -> Set:
     return contraction("bmm", a, b, torch.bmm, torch.matmul, torch.matmul, a.shape[2])
 
 
 @rule(aten.mv.default, example=lambda t: (t(2, 3), t(3)))
-def mv(a: Any, b: Any) -> Set:
+def mv(a: Set | Tensor, b: Set | Tensor) -> Set:
     return contraction("mv", a, b, torch.mv, torch.matmul, _matrix_by_rows, a.shape[1])
 
 
@@ -406,21 +418,23 @@ def _matrix_by_rows(matrix: Tensor, rows: Tensor) -> Tensor:
 
 
 @rule(aten.dot.default, example=lambda t: (t(4), t(4)))
-def dot(a: Any, b: Any) -> Set:
+def dot(a: Set | Tensor, b: Set | Tensor) -> Set:
     return contraction("dot", a, b, torch.dot, torch.matmul, lambda x, rows: rows @ x, a.shape[0])
 
 
 @rule(aten.addmm.default, example=lambda t: (t(2, 4), t(2, 3), t(3, 4)))
-def addmm(bias: Any, a: Any, b: Any, *, beta: float = 1, alpha: float = 1) -> Set:
+def addmm(bias: Set | Tensor, a: Set | Tensor, b: Set | Tensor, *, beta: float = 1, alpha: float = 1) -> Set:
     return _biased("addmm", bias, a, b, beta, alpha, torch.mm, a.shape[1])
 
 
 @rule(aten.baddbmm.default, example=lambda t: (t(2, 2, 2), t(2, 2, 3), t(2, 3, 2)))
-def baddbmm(bias: Any, a: Any, b: Any, *, beta: float = 1, alpha: float = 1) -> Set:
+def baddbmm(bias: Set | Tensor, a: Set | Tensor, b: Set | Tensor, *, beta: float = 1, alpha: float = 1) -> Set:
     return _biased("baddbmm", bias, a, b, beta, alpha, torch.bmm, a.shape[2])
 
 
-def _biased(name: str, bias: Any, a: Any, b: Any, beta: float, alpha: float, f: Product, terms: int) -> Set:
+def _biased(
+    name: str, bias: Set | Tensor, a: Set | Tensor, b: Set | Tensor, beta: float, alpha: float, f: Product, terms: int
+) -> Set:
     """``beta bias + alpha a b``."""
     if not isinstance(a, Set) and not isinstance(b, Set):
         a = point(a)

@@ -5,6 +5,7 @@ A number that the dtype cannot hold stands for itself and for what it is rounded
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -14,11 +15,11 @@ from .. import rounding
 from ..bounded import aten, rule
 from ..errors import UnsupportedOperator
 from ..forms import Form
-from ..sets import Set, concretised, point
+from ..sets import Operand, Set, concretised, point
 from .structural import expand, selected
 
 
-def constant(x: Any, dtype: torch.dtype, device: torch.device) -> Set:
+def constant(x: Operand, dtype: torch.dtype, device: torch.device) -> Set:
     """A plain operand as a set: itself and, where converting it rounds, its neighbours.
 
     PyTorch turns numbers into 0-dimensional tensors before we see them, so of those only whole ones are exact.
@@ -35,7 +36,14 @@ def constant(x: Any, dtype: torch.dtype, device: torch.device) -> Set:
     return Set(rounding.outward(torch.stack((made, made))))
 
 
-def _filled(x: Set, shape: Any, fill: float, dtype: Any = None, device: Any = None, **options: Any) -> Set:
+def _filled(
+    x: Set,
+    shape: Sequence[int],
+    fill: float,
+    dtype: torch.dtype | None = None,
+    device: torch.device | None = None,
+    **options: object,
+) -> Set:
     """A set of one tensor: what optimizers keep their state in."""
     dtype = dtype or (x.dtype if x.dtype is not torch.bool else torch.get_default_dtype())
     number = constant(float(fill), dtype, device or x.device)
@@ -59,23 +67,23 @@ def full_like(x: Set, fill: float, **options: Any) -> Set:
 
 
 @rule(aten.new_zeros.default, example=None)
-def new_zeros(x: Set, shape: Any, **options: Any) -> Set:
+def new_zeros(x: Set, shape: Sequence[int], **options: Any) -> Set:
     return _filled(x, shape, 0.0, **options)
 
 
 @rule(aten.new_empty_strided.default, example=None)
-def new_empty_strided(x: Set, shape: Any, strides: Any, **options: Any) -> Set:
+def new_empty_strided(x: Set, shape: Sequence[int], strides: Sequence[int], **options: Any) -> Set:
     """What autograd copies a gradient into that is not laid out as its parameter."""
     return _filled(x, shape, 0.0, **options)
 
 
 @rule(aten.new_ones.default, example=None)
-def new_ones(x: Set, shape: Any, **options: Any) -> Set:
+def new_ones(x: Set, shape: Sequence[int], **options: Any) -> Set:
     return _filled(x, shape, 1.0, **options)
 
 
 @rule(aten.new_full.default, example=None)
-def new_full(x: Set, shape: Any, fill: float, **options: Any) -> Set:
+def new_full(x: Set, shape: Sequence[int], fill: float, **options: Any) -> Set:
     return _filled(x, shape, fill, **options)
 
 
@@ -85,12 +93,12 @@ def zero(x: Set) -> Set:
 
 
 @rule(aten.fill.Scalar, aten.fill.Tensor, example=None)
-def fill(x: Set, number: Any) -> Set:
+def fill(x: Set, number: Operand) -> Set:
     return selected(constant(number, x.dtype, x.device), lambda tensor, lead: expand(tensor, lead, x.shape))
 
 
 @rule(aten.copy.default, example=None)
-def copy(x: Set, source: Any, non_blocking: bool = False) -> Set:
+def copy(x: Set, source: Set | Tensor, non_blocking: bool = False) -> Set:
     """``x.copy_(source)``: the set of the source, in the dtype and on the device of the target."""
     if not isinstance(source, Set):
         source = constant(source.detach().to(x.device).clone(), x.dtype, x.device)
@@ -100,7 +108,7 @@ def copy(x: Set, source: Any, non_blocking: bool = False) -> Set:
 
 
 @rule(aten._to_copy.default, example=None)
-def to_copy(x: Set, *, dtype: Any = None, device: Any = None, **options: Any) -> Set:
+def to_copy(x: Set, *, dtype: torch.dtype | None = None, device: torch.device | None = None, **options: object) -> Set:
     """Conversion to a narrower dtype rounds once, outwards; to a wider one it is exact."""
     dtype = dtype or x.dtype
     if x.dtype is torch.bool and dtype is not torch.bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -61,7 +61,7 @@ without_libraries = _WithoutLibraries()
 def _direct(f: Callable[..., Tensor]) -> Callable[..., Tensor]:
     """f, computed by direct sums."""
 
-    def run(*args: Any) -> Tensor:
+    def run(*args: Tensor) -> Tensor:
         with without_libraries:
             return f(*args)
 
@@ -72,7 +72,7 @@ def _by_samples(f: Product) -> Product:
     """f over generator rows of its first operand: they are samples like any others."""
 
     def over_rows(rows: Tensor, other: Tensor) -> Tensor:
-        return f(rows.flatten(0, 1), other).unflatten(0, rows.shape[:2])
+        return torch.unflatten(f(rows.flatten(0, 1), other), 0, rows.shape[:2])
 
     return over_rows
 
@@ -87,9 +87,10 @@ def _by_channels(f: Product, operand: int, channels: tuple[int, int], groups: tu
 
     def over_rows(a: Tensor, b: Tensor) -> Tensor:
         rows = b if operand else a
-        within = rows.unflatten(into + 1, (groups_in, -1)).movedim(0, into + 1).flatten(into, into + 2)
+        within = torch.unflatten(rows, into + 1, (groups_in, -1)).movedim(0, into + 1).flatten(into, into + 2)
         result = f(a, within) if operand else f(within, b)
-        return result.unflatten(out, (groups_out, len(rows), -1)).movedim(out + 1, 0).flatten(out + 1, out + 2)
+        apart = torch.unflatten(result, out, (groups_out, len(rows), -1))
+        return apart.movedim(out + 1, 0).flatten(out + 1, out + 2)
 
     return over_rows
 
@@ -98,14 +99,25 @@ def _by_channels(f: Product, operand: int, channels: tuple[int, int], groups: tu
     aten.convolution.default,
     example=lambda t: (t(2, 2, 4, 4), t(4, 1, 3, 3), t(4), [2, 1], [1, 0], [1, 1], False, [0, 0], 2),
 )
-def convolution(x: Any, weight: Any, bias: Any, stride: Any, padding: Any, dilation: Any, *rest: Any) -> Set:
-    transposed, output_padding, groups = rest
+def convolution(
+    x: Set | Tensor,
+    weight: Set | Tensor,
+    bias: Set | Tensor | None,
+    stride: Sequence[int],
+    padding: Sequence[int],
+    dilation: Sequence[int],
+    transposed: bool,
+    output_padding: Sequence[int],
+    groups: int,
+) -> Set:
     if transposed:
         raise UnsupportedOperator("transposed convolutions have no rule: use upsampling and a convolution")
 
     @_direct
     def f(inputs: Tensor, kernel: Tensor) -> Tensor:
-        return aten.convolution.default(inputs, kernel, None, stride, padding, dilation, False, output_padding, groups)
+        options = stride, padding, dilation, False, output_padding, groups
+        convolved: Tensor = aten.convolution.default(inputs, kernel, None, *options)
+        return convolved
 
     shape = (-1, *(1,) * (x.dim() - 2))
     if isinstance(bias, Set):
@@ -135,13 +147,17 @@ def convolution(x: Any, weight: Any, bias: Any, stride: Any, padding: Any, dilat
         [True, True, True],
     ),
 )
-def convolution_backward(grad: Any, x: Any, weight: Any, bias_sizes: Any, *options: Any) -> tuple:
+def convolution_backward(
+    grad: Set | Tensor, x: Set | Tensor, weight: Set | Tensor, bias_sizes: Sequence[int] | None, *options: Any
+) -> tuple[Set | Tensor | None, ...]:
     *geometry, groups, wanted = options
     rounding.require_full_precision(next(y for y in (grad, x, weight) if isinstance(y, Set)), convolution=True)
 
     def gradient(of: int, grad: Tensor, inputs: Tensor, weights: Tensor) -> Tensor:
         mask = [index == of for index in range(3)]
-        return aten.convolution_backward.default(grad, inputs, weights, None, *geometry, groups, mask)[of]
+        found = aten.convolution_backward.default(grad, inputs, weights, None, *geometry, groups, mask)
+        wanted: Tensor = found[of]
+        return wanted
 
     @_direct
     def of_inputs(grad: Tensor, weights: Tensor) -> Tensor:  # which does not read the inputs
@@ -152,12 +168,14 @@ def convolution_backward(grad: Any, x: Any, weight: Any, bias_sizes: Any, *optio
         shape = grad.shape[1], inputs.shape[1] // groups, *weight.shape[2:]
         return gradient(1, grad, inputs, grad.new_empty(shape))
 
-    def product(f: Product, other: Any, left: Product, right: Product, terms: int, samples: Rule) -> Any:
+    def product(
+        f: Product, other: Set | Tensor, left: Product, right: Product, terms: int, samples: Rule
+    ) -> Set | Tensor:
         if not isinstance(grad, Set) and not isinstance(other, Set):
             return f(grad, other)
         return contraction("convolution_backward", grad, other, f, left, right, terms, None, samples)
 
-    found: list[Any] = [None, None, None]
+    found: list[Set | Tensor | None] = [None, None, None]
     if wanted[0]:
         terms, right = weight.shape[0] * math.prod(weight.shape[2:]), _by_channels(of_inputs, 1, (1, 1), (1, groups))
         found[0] = product(of_inputs, weight, _by_samples(of_inputs), right, terms, first_samples)

@@ -16,23 +16,25 @@ there it gained nothing.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 import torch
 from torch import Tensor
 
 from .. import rounding
 from ..forms import Form
-from ..sets import Set, concretised, has_own_rows, intersected, plain, symbols_of
+from ..sets import Set, concretised, has_own_rows, intersected, symbols_of, varies
 from ..tuning import MOST_ENDS, WORTH_ENDS
 from .linear import combination
 
 
-def within_corners(name: str, product: Set, a: Any, b: Any, bias: Any, terms: float) -> Set:
+def within_corners(
+    name: str, product: Set, a: Set | Tensor, b: Set | Tensor, bias: Set | Tensor | None, terms: float
+) -> Set:
     """A matrix product ``a b + bias``, within the bounds that follow from the signs of test inputs a."""
-    if not has_own_rows(a) or not a.form.rows.batch.guests or a.form.axis != -2:
+    if not has_own_rows(a) or a.form.axis != -2:
         return product
-    if plain(b) or a.shape[0] * b.numel() > MOST_ENDS:
+    batch = a.form.rows.batch
+    if batch is None or not batch.guests or not varies(b) or a.shape[0] * b.numel() > MOST_ENDS:
         return product
     if not _worth_it(product, a, b):
         return product

@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -16,6 +15,8 @@ from ..bounded import aten, rule
 from ..errors import VoidBounds
 from ..forms import Form
 from ..sets import (
+    Operand,
+    Part,
     Remainder,
     Set,
     States,
@@ -24,8 +25,10 @@ from ..sets import (
     nonnegative,
     own_axis,
     plain,
+    reference,
     same_kind,
     symbols_of,
+    varies,
 )
 from .bilinear import Product, linear_product, radius_of_product
 from .constants import to_copy
@@ -37,58 +40,66 @@ def hull(corners: Tensor, dims: int | tuple[int, ...] = 0) -> Tensor:
     return torch.stack((corners.amin(dims), corners.amax(dims)))
 
 
-def _elementwise(a: Any, b: Any, f: Product) -> Tensor:
+def _elementwise(a: Operand, b: Operand, f: Product) -> Tensor:
     """The exact hull of f over two intervals: f is monotone in each operand, so the corners suffice."""
     dims = max(x.dim() for x in (a, b) if isinstance(x, Tensor | Set))
-    like = a.bounds if isinstance(a, Set) else b.bounds
-    if plain(a) and isinstance(b, Set):
+    if varies(a) and varies(b):
+        return hull(f(broadcast(a.bounds, dims).unsqueeze(1), broadcast(b.bounds, dims).unsqueeze(0)), (0, 1))
+    like = reference(a, b).bounds
+    if isinstance(b, Set) and plain(a):
         return hull(f(as_tensor(a, like).unsqueeze(0), broadcast(b.bounds, dims)))
-    if plain(b):
-        return hull(f(broadcast(a.bounds, dims), as_tensor(b, like).unsqueeze(0)))
-    return hull(f(broadcast(a.bounds, dims).unsqueeze(1), broadcast(b.bounds, dims).unsqueeze(0)), (0, 1))
+    return hull(f(broadcast(like, dims), as_tensor(b, like).unsqueeze(0)))  # a is the set
 
 
-def _rounded(raw: Tensor, a: Any, b: Any) -> Tensor:
+def _rounded(raw: Tensor, a: Operand, b: Operand) -> Tensor:
     """Rounding is monotone: one step outwards holds every plain result, unless an operand was converted first."""
     if all(isinstance(x, Tensor | Set) and x.dtype is raw.dtype for x in (a, b)):
         return rounding.outward(raw)
     return rounding.outward_sum(raw, raw.abs(), 1)
 
 
-def as_float(x: Any, other: Any) -> Any:
+def as_float(x: Part, other: Operand) -> Part:
     """A condition counts as 0 or 1 in a product."""
     if isinstance(x, Set) and x.dtype is torch.bool:
-        real = isinstance(other, Tensor | Set) and other.is_floating_point()
-        return to_copy(x, dtype=other.dtype if real else torch.get_default_dtype())
+        real = other.dtype if isinstance(other, Tensor | Set) and other.is_floating_point() else None
+        return to_copy(x, dtype=real or torch.get_default_dtype())
     return x
 
 
 @rule(aten.mul.Tensor, aten.mul.Scalar, example=lambda t: (t(2, 3), t(3)))
-def mul(a: Any, b: Any) -> Set:
+def mul(a: Operand, b: Operand) -> Set:
     return product(a, b)
 
 
-def product(a: Any, b: Any, sharp: bool = True) -> Set:
+def product(a: Operand, b: Operand, sharp: bool = True) -> Set:
     """``a b``. Operands that share no symbols are chosen independently: the hull of the corners is all there is."""
-    if all(isinstance(x, Set) and x.dtype is torch.bool for x in (a, b)):
+    if isinstance(a, Set) and isinstance(b, Set) and a.dtype is b.dtype is torch.bool:
         dims = max(a.dim(), b.dim())  # true times true is true
         return Set(broadcast(a.bounds, dims) & broadcast(b.bounds, dims), None, symbols_of(a, b))
-    if a is b:
+    if isinstance(a, Set) and a is b:
         return square(a)
     a, b = as_float(a, b), as_float(b, a)
     same_kind(a, b)
-    if isinstance(a, int | float) or isinstance(b, int | float):
-        return scaled(b, float(a)) if isinstance(a, int | float) else scaled(a, float(b))
+    if isinstance(a, Set) and isinstance(b, int | float):
+        return scaled(a, float(b))
+    if isinstance(b, Set) and isinstance(a, int | float):
+        return scaled(b, float(a))
     sharp = sharp and all(isinstance(x, Set) and x.affine for x in (a, b))
 
-    def interval(x: Any, y: Any) -> Tensor:
+    def interval(x: Operand, y: Operand) -> Tensor:
         return _rounded(_elementwise(x, y, torch.mul), x, y)
 
     return _bilinear("mul", a, b, interval, nonnegative(a, b), sharp)
 
 
 def _bilinear(
-    name: str, a: Any, b: Any, interval: Callable[..., Tensor], never_negative: bool, sharp: bool, *others: Any
+    name: str,
+    a: Operand,
+    b: Operand,
+    interval: Callable[..., Tensor],
+    never_negative: bool,
+    sharp: bool,
+    *others: Operand,
 ) -> Set:
     """``a b`` as an affine form, with an interval of its own, which may ask for other operands, in every state."""
     (a, b), axis = own_axis(a, b)
@@ -162,30 +173,30 @@ def without_zero(x: Set, what: str) -> Set:
 
 
 @rule(aten.div.Tensor, aten.div.Scalar, example=lambda t: (t(2, 3), t(3, low=0.5, high=3)))
-def div(a: Any, b: Any) -> Set:
+def div(a: Set | Tensor, b: Operand) -> Set:
     a, b = as_float(a, b), as_float(b, a)
-    if isinstance(b, int | float) and b:
+    if isinstance(a, Set) and isinstance(b, int | float) and b:
         return quotient(a, float(b))
     same_kind(a, b)
-    if plain(b):
+    if varies(b):
+        b = without_zero(b, "div")
+    else:
         a = as_set(a)
         if bool((as_tensor(b, a.bounds) == 0).any()):
             raise VoidBounds("div: division by zero", a.step)
-    else:
-        b = without_zero(b, "div")
     inverse = _reciprocal_ball(b, as_set(a))
     if isinstance(b, Set) and b.affine:
         from .functions import reciprocal
 
         inverse = reciprocal(b)
 
-    def interval(a: Any, inverse: Set, b: Any) -> Tensor:
+    def interval(a: Operand, inverse: Operand, b: Operand) -> Tensor:
         return _rounded(_elementwise(a, b, torch.div), a, b)
 
     return _bilinear("div", a, inverse, interval, nonnegative(a, b), True, b)
 
 
-def _reciprocal_ball(b: Any, like: Set) -> Any:
+def _reciprocal_ball(b: Operand, like: Set) -> Set:
     """1 / b as an interval: for a number or plain tensor it still rounds."""
     ends = 1.0 / (b.bounds.flip(0) if isinstance(b, Set) else as_tensor(b, like.bounds).unsqueeze(0))
     ends = ends.expand(2, *ends.shape[1:])
@@ -200,11 +211,11 @@ def _reciprocal_ball(b: Any, like: Set) -> Any:
         t(3),
     ),
 )
-def addcmul(x: Any, a: Any, b: Any, *, value: float = 1) -> Set:
+def addcmul(x: Operand, a: Operand, b: Operand, *, value: float = 1) -> Set:
     """``x + value a b``."""
     return combination("addcmul", [(x, 1.0), (mul(a, b), float(value))], terms=5)
 
 
 @rule(aten.addcdiv.default, example=lambda t: (t(2, 3), t(2, 3), t(3, low=0.5, high=3)))
-def addcdiv(x: Any, a: Any, b: Any, *, value: float = 1) -> Set:
+def addcdiv(x: Operand, a: Set | Tensor, b: Operand, *, value: float = 1) -> Set:
     return combination("addcdiv", [(x, 1.0), (div(a, b), float(value))], terms=5)

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import math
 from functools import lru_cache
-from typing import Any
 
 import torch
 from torch import Tensor
 
 from ..bounded import aten, rule
 from ..errors import UnsupportedOperator
-from ..sets import Set, plain
+from ..sets import Set
 from .constants import ones_like
 from .elementwise import square, without_zero
 from .structural import selected
@@ -240,9 +239,7 @@ def clamped(low: float, high: float) -> Function:
     )
 
 
-def clamp_between(x: Set, low: Any, high: Any) -> Set:
-    if not plain(low) or not plain(high):
-        raise UnsupportedOperator("clamp with bounded limits: use torch.minimum and torch.maximum")
+def clamp_between(x: Set, low: float | None, high: float | None) -> Set:
     low = -math.inf if low is None else float(low)
     high = math.inf if high is None else float(high)
     if low > high:
@@ -251,7 +248,7 @@ def clamp_between(x: Set, low: Any, high: Any) -> Set:
 
 
 @rule(aten.clamp.default, example=lambda t: (t(3, 4), -0.7, 0.4))
-def clamp(x: Set, low: Any = None, high: Any = None) -> Set:
+def clamp(x: Set, low: float | None = None, high: float | None = None) -> Set:
     return clamp_between(x, low, high)
 
 

@@ -12,7 +12,6 @@ A ReLU passes ``grad * step(z)`` with step 0, 1, or undecided: 1/2 +- 1/2 as an 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -21,6 +20,7 @@ from .. import rounding
 from ..bounded import aten, rule
 from ..sets import (
     Linear,
+    Operand,
     Remainder,
     Set,
     States,
@@ -41,51 +41,51 @@ from .linear import broadcast, combination
 # --- comparisons ----------------------------------------------------------------------------------------------------
 
 
-def _ends(x: Any, other: Any) -> tuple[Any, Any]:
+def _ends(x: Operand, other: Set | Tensor) -> tuple[Tensor, Tensor]:
     """(lower, upper) of an operand; a number that the dtype does not hold stands for its neighbours too."""
     if isinstance(x, int | float):
         x = constant(float(x), other.dtype, other.device)
     return (x.bounds[0], x.bounds[1]) if isinstance(x, Set) else (x, x)
 
 
-def _condition(certain: Tensor, impossible: Tensor, *operands: Any) -> Set:
+def _condition(certain: Tensor, impossible: Tensor, *operands: Operand) -> Set:
     return Set(torch.stack((certain, ~impossible)), None, symbols_of(*operands))
 
 
 @rule(aten.gt.Scalar, aten.gt.Tensor, example=lambda t: (t(3, 4), t(4)), in_place=False)
-def gt(x: Any, y: Any) -> Set:
-    (xl, xu), (yl, yu) = _ends(x, y), _ends(y, x)
+def gt(x: Set | Tensor, y: Operand) -> Set:
+    (xl, xu), (yl, yu) = _ends(x, x), _ends(y, x)
     return _condition(xl > yu, xu <= yl, x, y)
 
 
 @rule(aten.lt.Scalar, aten.lt.Tensor, example=lambda t: (t(3, 4), t(4)), in_place=False)
-def lt(x: Any, y: Any) -> Set:
-    (xl, xu), (yl, yu) = _ends(x, y), _ends(y, x)
+def lt(x: Set | Tensor, y: Operand) -> Set:
+    (xl, xu), (yl, yu) = _ends(x, x), _ends(y, x)
     return _condition(xu < yl, xl >= yu, x, y)
 
 
 @rule(aten.ge.Scalar, aten.ge.Tensor, example=lambda t: (t(3, 4), t(4)), in_place=False)
-def ge(x: Any, y: Any) -> Set:
-    (xl, xu), (yl, yu) = _ends(x, y), _ends(y, x)
+def ge(x: Set | Tensor, y: Operand) -> Set:
+    (xl, xu), (yl, yu) = _ends(x, x), _ends(y, x)
     return _condition(xl >= yu, xu < yl, x, y)
 
 
 @rule(aten.le.Scalar, aten.le.Tensor, example=lambda t: (t(3, 4), t(4)), in_place=False)
-def le(x: Any, y: Any) -> Set:
-    (xl, xu), (yl, yu) = _ends(x, y), _ends(y, x)
+def le(x: Set | Tensor, y: Operand) -> Set:
+    (xl, xu), (yl, yu) = _ends(x, x), _ends(y, x)
     return _condition(xu <= yl, xl > yu, x, y)
 
 
 @rule(aten.eq.Scalar, aten.eq.Tensor, example=lambda t: (t(3, 4), t(4)), in_place=False)
-def eq(x: Any, y: Any) -> Set:
-    if x is y:  # whatever it is, it is no NaN
+def eq(x: Set | Tensor, y: Operand) -> Set:
+    if isinstance(x, Set) and x is y:  # whatever it is, it is no NaN
         return Set(torch.ones_like(x.bounds, dtype=torch.bool), None, x.symbols)
-    (xl, xu), (yl, yu) = _ends(x, y), _ends(y, x)
+    (xl, xu), (yl, yu) = _ends(x, x), _ends(y, x)
     return _condition((xl == xu) & (yl == yu) & (xl == yl), (xu < yl) | (yu < xl), x, y)
 
 
 @rule(aten.ne.Scalar, aten.ne.Tensor, example=lambda t: (t(3, 4), t(4)), in_place=False)
-def ne(x: Any, y: Any) -> Set:
+def ne(x: Set | Tensor, y: Operand) -> Set:
     return logical_not(eq(x, y))
 
 
@@ -98,7 +98,7 @@ def isnan(x: Set) -> Tensor:
 # --- logic: and, or are monotone; not swaps the ends ----------------------------------------------------------------
 
 
-def _truth(x: Any, dims: int) -> Tensor:
+def _truth(x: Set | Tensor, dims: int) -> Tensor:
     """(certainly, possibly) true; a number is true where it is not zero."""
     if isinstance(x, Set):
         return broadcast(x.bounds if x.dtype is torch.bool else ne(x, 0.0).bounds, dims)
@@ -106,13 +106,13 @@ def _truth(x: Any, dims: int) -> Tensor:
 
 
 @rule(aten.logical_and.default, aten.bitwise_and.Tensor, example=None)
-def logical_and(x: Any, y: Any) -> Set:
+def logical_and(x: Set | Tensor, y: Set | Tensor) -> Set:
     dims = max(x.dim(), y.dim())
     return Set(_truth(x, dims) & _truth(y, dims), None, symbols_of(x, y))
 
 
 @rule(aten.logical_or.default, aten.bitwise_or.Tensor, example=None)
-def logical_or(x: Any, y: Any) -> Set:
+def logical_or(x: Set | Tensor, y: Set | Tensor) -> Set:
     dims = max(x.dim(), y.dim())
     return Set(_truth(x, dims) | _truth(y, dims), None, symbols_of(x, y))
 
@@ -151,7 +151,7 @@ def isfinite(x: Set) -> Tensor:
     aten.where.ScalarSelf,
     example=lambda t: (torch.tensor([[True], [False]]), t(2, 3), t(3)),
 )
-def where(condition: Any, a: Any, b: Any) -> Set:
+def where(condition: Set | Tensor, a: Operand, b: Operand) -> Set:
     same_kind(a, b)
     (a, b), axis = own_axis(*_as_sets(condition, a, b))
     if axis is not None and condition.dim() > max(a.dim(), b.dim()):
@@ -177,7 +177,7 @@ def where(condition: Any, a: Any, b: Any) -> Set:
     return result
 
 
-def _as_sets(condition: Any, a: Any, b: Any) -> tuple[Set, Set]:
+def _as_sets(condition: Set | Tensor, a: Operand, b: Operand) -> tuple[Set, Set]:
     kinds = [x for x in (a, b) if isinstance(x, Tensor | Set) and x.is_floating_point()]
     kinds.sort(key=lambda x: x.dim() == 0 and not isinstance(x, Set))  # a 0-dimensional tensor adapts
     dtype = kinds[0].dtype if kinds else torch.get_default_dtype()
@@ -214,7 +214,7 @@ def _choice(certain: Tensor, undecided: Tensor, x: Tensor, y: Tensor, between: T
     aten.masked_fill.Tensor,
     example=lambda t: (t(2, 3), torch.tensor([[True], [False]]), 0.5),
 )
-def masked_fill(x: Any, mask: Any, fill: Any) -> Set:
+def masked_fill(x: Set | Tensor, mask: Set | Tensor, fill: Operand) -> Set:
     fill = value(fill) if plain(fill) else fill
     if not isinstance(x, Set):
         x = point(x)
@@ -224,7 +224,7 @@ def masked_fill(x: Any, mask: Any, fill: Any) -> Set:
 # --- gates in backward passes ---------------------------------------------------------------------------------------
 
 
-def gated(grad: Any, condition: Set, x: Any = None, clean_condition: Set | None = None) -> Set:
+def gated(grad: Set | Tensor, condition: Set, x: Set | Tensor | None = None, clean_condition: Set | None = None) -> Set:
     """``grad`` where the gate is open, 0 where it is shut, all between where undecided. Exact: nothing rounds.
 
     With c + d the gradient and g the gate, ``g (c + d) = f (c + d) + (g - f) (c + d)`` for a factor f (0, 1, or 1/2
@@ -246,14 +246,14 @@ def gated(grad: Any, condition: Set, x: Any = None, clean_condition: Set | None 
     return _gate_result(over, remainders, linear, condition)
 
 
-def _gate_result(over: States, remainders: list[Remainder], linear: Linear | None, condition: Set) -> Set:
+def _gate_result(over: States[Set], remainders: list[Remainder], linear: Linear | None, condition: Set) -> Set:
     # decided gates keep or clear the bounds, and an undecided one takes the hull with 0: no form does better
     result = over.result("gate", remainders, linear, sharp=False)
     result.symbols = symbols_of(result, condition)
     return result
 
 
-def _best_factor(over: States, gates: list[Tensor]) -> tuple[Tensor, list[Tensor]]:
+def _best_factor(over: States[Set], gates: list[Tensor]) -> tuple[Tensor, list[Tensor]]:
     """One factor for all states, and the radius it leaves in each: of the gate that makes errors add up to less."""
 
     def radii(factor: Tensor) -> list[Tensor]:
@@ -281,12 +281,12 @@ def _gate_bounds(bounds: Tensor, shut_open: Tensor) -> Tensor:
 
 
 @rule(aten.threshold_backward.default, example=lambda t: (t(3, 4), t(3, 4), 0))
-def threshold_backward(grad: Any, x: Any, threshold: float) -> Set:
+def threshold_backward(grad: Set | Tensor, x: Set | Tensor, threshold: float) -> Set:
     return _gated_by(grad, x, lambda z: gt(z, threshold))
 
 
 @rule(aten.leaky_relu_backward.default, example=lambda t: (t(3, 4), t(3, 4), 0.1, False))
-def leaky_relu_backward(grad: Any, x: Any, slope: float, is_result: bool) -> Set:
+def leaky_relu_backward(grad: Set | Tensor, x: Set | Tensor, slope: float, is_result: bool) -> Set:
     """The gate of the result is that of the argument as long as the slope is positive."""
     open_, shut = torch.tensor([1.0, slope], dtype=grad.dtype, device=grad.device)
     ends = torch.where(gt(x, 0.0).bounds, open_, shut)
@@ -294,9 +294,9 @@ def leaky_relu_backward(grad: Any, x: Any, slope: float, is_result: bool) -> Set
 
 
 @rule(aten.hardtanh_backward.default, example=lambda t: (t(3, 4), t(3, 4), -0.7, 0.4))
-def hardtanh_backward(grad: Any, x: Any, low: float, high: float) -> Set:
+def hardtanh_backward(grad: Set | Tensor, x: Set | Tensor, low: float, high: float) -> Set:
     return _gated_by(grad, x, lambda z: logical_and(gt(z, low), lt(z, high)))
 
 
-def _gated_by(grad: Any, x: Any, condition: Callable[[Any], Set]) -> Set:
+def _gated_by(grad: Set | Tensor, x: Set | Tensor, condition: Callable[[Set | Tensor], Set]) -> Set:
     return gated(grad, condition(x), x, condition(x.untouched) if isinstance(x, Set) else condition(x))

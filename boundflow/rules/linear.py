@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -25,6 +25,7 @@ from ..forms import Form
 from ..rows import NO_ROWS
 from ..sets import (
     Linear,
+    Operand,
     Remainder,
     Set,
     States,
@@ -32,23 +33,25 @@ from ..sets import (
     concretised,
     nonnegative,
     own_axis,
-    plain,
     same_kind,
     sample_axis,
     value,
+    varies,
 )
-from .structural import axis, selected
+from .structural import PartMap, axis, selected
+
+Dims = int | Sequence[int] | None  # None, and none at all: every axis
 
 # --- nonnegative: sums with coefficients >= 0 are monotone ----------------------------------------------------------
 
 
 def summed(
     name: str,
-    x: Any,
-    f: Callable[[Tensor, int], Tensor],
+    x: Set | Tensor,
+    f: PartMap,
     terms: float,
     axis: int | None = None,
-    over_samples: Callable[[Tensor, int], Tensor] | None = None,
+    over_samples: PartMap | None = None,
 ) -> Set:
     """``f`` is linear with coefficients >= 0 and adds ``terms`` elements up: ``[f(l), f(u)]``, outward.
 
@@ -74,7 +77,7 @@ def summed(
     return over.result(name, [remainder(*view) for view in over.views], linear, nonnegative=x.nonnegative)
 
 
-def _summed_radius(radius: Tensor, form: Form, f: Callable[[Tensor, int], Tensor], terms: float) -> Tensor:
+def _summed_radius(radius: Tensor, form: Form, f: PartMap, terms: float) -> Tensor:
     """The radius of a sum, whose terms all have rows that were rounded."""
     total = f(radius + rounding.gamma(terms, radius.dtype) * form.modulus, 0)
     return rounding.up(total) + rounding.tiny(terms, radius.dtype)
@@ -83,9 +86,9 @@ def _summed_radius(radius: Tensor, form: Form, f: Callable[[Tensor, int], Tensor
 def _over_samples(
     name: str,
     x: Set,
-    f: Callable[[Tensor, int], Tensor],
+    f: PartMap,
     terms: float,
-    over_samples: Callable[[Tensor, int], Tensor],
+    over_samples: PartMap,
 ) -> Set:
     """A sum over the sample axis: own rows are written out, and of what touched samples add the k largest are taken."""
     excess = _worst_sum(x, over_samples, terms) if x.clean is not None else None
@@ -117,7 +120,7 @@ def _over_samples(
     return total
 
 
-def _own_rows(x: Set, over_samples: Callable[[Tensor, int], Tensor]) -> OwnRows | None:
+def _own_rows(x: Set, over_samples: PartMap) -> OwnRows | None:
     """The own rows of the terms of a sum over samples."""
     batch = x.form.rows.batch
     if batch is None:
@@ -133,7 +136,7 @@ def _largest_moduli(x: Set) -> Tensor:
     return torch.maximum(x.bounds.abs(), x.clean.bounds.abs()).amax(0)
 
 
-def _worst_sum(x: Set, over_samples: Callable[[Tensor, int], Tensor], terms: float) -> Excess:
+def _worst_sum(x: Set, over_samples: PartMap, terms: float) -> Excess:
     """A sum over samples of which at most k are touched: the clean sum, and what touching each of them adds."""
     assert x.clean is not None
     touched, clean = over_samples(x.bounds, 1), over_samples(x.clean.bounds, 1)
@@ -144,14 +147,14 @@ def _worst_sum(x: Set, over_samples: Callable[[Tensor, int], Tensor], terms: flo
     return Excess(x.clean.samples, interval, beyond * (1 + rounding.gamma(terms, x.dtype)))
 
 
-def _axes(dims: Any, x: Set) -> list[int]:
+def _axes(dims: Dims, x: Set | Tensor) -> list[int]:
     if dims is None or (not isinstance(dims, int) and len(dims) == 0):
         return list(range(x.dim()))
     return [dim % max(x.dim(), 1) for dim in ((dims,) if isinstance(dims, int) else dims)]
 
 
 @rule(aten.sum.default, aten.sum.dim_IntList, example=lambda t: (t(3, 4), [0]))
-def sum_(x: Set, dims: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Set:
+def sum_(x: Set | Tensor, dims: Dims = None, keepdim: bool = False, *, dtype: torch.dtype | None = None) -> Set:
     if x.dtype is torch.bool:
         raise UnsupportedOperator("counting conditions that are not decided has no rule: convert them with .to(dtype)")
     if dtype not in (None, x.dtype):
@@ -160,23 +163,25 @@ def sum_(x: Set, dims: Any = None, keepdim: bool = False, *, dtype: Any = None) 
     if not axes:
         return selected(x, lambda tensor, lead: tensor)
     terms = math.prod(x.shape[dim] for dim in axes)
-    f, options = _reduction(x, axes, keepdim, lambda v, dims, keep: v.sum(dims, keep), 1)
-    return summed("sum", x, f, terms, **options)
+    f, axis, over_samples = _reduction(x, axes, keepdim, lambda v, dims, keep: v.sum(dims, keep), 1)
+    return summed("sum", x, f, terms, axis, over_samples)
 
 
 @rule(aten.mean.default, aten.mean.dim, example=lambda t: (t(3, 4), [1]))
-def mean(x: Set, dims: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Set:
+def mean(x: Set | Tensor, dims: Dims = None, keepdim: bool = False, *, dtype: torch.dtype | None = None) -> Set:
     axes = _axes(dims, x)
     if dtype not in (None, x.dtype):
         raise MixedTensors(f"mean to {dtype}: convert with .to() first")
     if not x.dim():
         return selected(x, lambda tensor, lead: tensor)
     terms = math.prod(x.shape[dim] for dim in axes)
-    f, options = _reduction(x, axes, keepdim, lambda v, dims, keep: v.mean(dims, keep), terms)
-    return summed("mean", x, f, terms + 2, **options)
+    f, axis, over_samples = _reduction(x, axes, keepdim, lambda v, dims, keep: v.mean(dims, keep), terms)
+    return summed("mean", x, f, terms + 2, axis, over_samples)
 
 
-def _reduction(x: Set, axes: list[int], keepdim: bool, reduce: Callable, divisor: int) -> tuple[Callable, dict]:
+def _reduction(
+    x: Set | Tensor, axes: list[int], keepdim: bool, reduce: Callable[[Tensor, list[int], bool], Tensor], divisor: int
+) -> tuple[PartMap, int | None, PartMap | None]:
     """The sum or mean over some axes, and what it does to own rows."""
 
     def f(tensor: Tensor, lead: int) -> Tensor:
@@ -184,11 +189,11 @@ def _reduction(x: Set, axes: list[int], keepdim: bool, reduce: Callable, divisor
 
     found = sample_axis(x)
     if found is None:
-        return f, {}
+        return f, None, None
     samples = found + x.dim()
     if samples not in axes:
         after = [dim for dim in range(samples, x.dim()) if keepdim or dim not in axes]
-        return f, {"axis": -len(after)}
+        return f, -len(after), None
 
     def over_samples(tensor: Tensor, lead: int) -> Tensor:
         rest = [dim + lead for dim in axes if dim != samples]
@@ -198,11 +203,11 @@ def _reduction(x: Set, axes: list[int], keepdim: bool, reduce: Callable, divisor
         shape = kept if keepdim else [size for dim, size in enumerate(x.shape) if dim not in axes]
         return total.reshape(*total.shape[: lead + 1], *shape)
 
-    return f, {"over_samples": over_samples}
+    return f, None, over_samples
 
 
 @rule(aten.cumsum.default, example=lambda t: (t(3, 4), 1))
-def cumsum(x: Set, dim: int, *, dtype: Any = None) -> Set:
+def cumsum(x: Set, dim: int, *, dtype: torch.dtype | None = None) -> Set:
     return summed("cumsum", x, lambda v, lead: v.cumsum(axis(dim, v, lead)), x.shape[dim])
 
 
@@ -216,7 +221,7 @@ def broadcast(tensor: Tensor, dims: int) -> Tensor:
     return tensor.reshape(tensor.shape[0], *(1,) * (dims + 1 - tensor.dim()), *tensor.shape[1:])
 
 
-def as_tensor(x: Any, like: Tensor) -> Tensor:
+def as_tensor(x: Operand, like: Tensor) -> Tensor:
     """A plain operand in the dtype of a set."""
     x = value(x)
     if isinstance(x, Tensor):
@@ -226,9 +231,9 @@ def as_tensor(x: Any, like: Tensor) -> Tensor:
 
 def combination(
     name: str,
-    summands: Sequence[tuple[Any, float]],
+    summands: Sequence[tuple[Operand, float]],
     terms: float = 3,
-    charged: Sequence[tuple[Any, float]] | None = None,
+    charged: Sequence[tuple[Operand, float]] | None = None,
     factors: Factors | None = None,
     sharp: bool = True,
 ) -> Set:
@@ -250,7 +255,7 @@ def combination(
     once = charged is None and terms <= 3 and _rounds_once(summands, like.dtype)
     coefficients, affine = [a for _, a in summands], any(x.affine for x in sets)
 
-    def remainder(*view: Any) -> Remainder:
+    def remainder(*view: Operand) -> Remainder:
         parts = list(zip(view, coefficients, strict=True))
         ends = [(_ends(x, a, like, dims), a) for x, a in parts]
         bounds = _accumulated(ends)
@@ -270,23 +275,23 @@ def combination(
     return over.result(name, remainders, linear, nonnegative=never_negative, sharp=sharp, factors=factors)
 
 
-def _moduli(x: Any, like: Tensor, dims: int) -> Tensor:
+def _moduli(x: Operand, like: Tensor, dims: int) -> Tensor:
     """The largest modulus of an operand."""
     return _ends(x, 1.0, like, dims).abs().amax(0, True)
 
 
-def _rounds_once(summands: Sequence[tuple[Any, float]], dtype: torch.dtype) -> bool:
+def _rounds_once(summands: Sequence[tuple[Operand, float]], dtype: torch.dtype) -> bool:
     """Two tensors added or subtracted: nothing is scaled, and no number is converted to another dtype."""
     same = all(isinstance(x, Tensor | Set) and x.dtype is dtype for x, _ in summands)
     return same and len(summands) == 2 and all(abs(a) == 1 for _, a in summands)
 
 
-def _ends(x: Any, coefficient: float, like: Tensor, dims: int) -> Tensor:
+def _ends(x: Operand, coefficient: float, like: Tensor, dims: int) -> Tensor:
     """Bounds of ``x`` in the order in which ``coefficient * x`` is (lower, upper)."""
-    if plain(x):
-        return as_tensor(x, like).unsqueeze(0)
-    bounds = broadcast(x.bounds, dims)
-    return bounds if coefficient >= 0 else bounds.flip(0)
+    if varies(x):
+        bounds = broadcast(x.bounds, dims)
+        return bounds if coefficient >= 0 else bounds.flip(0)
+    return as_tensor(x, like).unsqueeze(0)
 
 
 def _accumulated(terms: Sequence[tuple[Tensor, float]]) -> Tensor:
@@ -298,39 +303,39 @@ def _accumulated(terms: Sequence[tuple[Tensor, float]]) -> Tensor:
 
 
 def _combined(
-    summands: Sequence[tuple[Any, float]], sets: Sequence[Set], shape: torch.Size, axis: int | None
+    summands: Sequence[tuple[Operand, float]], sets: Sequence[Set], shape: torch.Size, axis: int | None
 ) -> Linear:
     """The linear part of ``sum_i a_i x_i``."""
     rows = NO_ROWS
-    for x in sets:
-        rows = rows.union(x.form.rows)
+    for part in sets:
+        rows = rows.union(part.form.rows)
     like, dims = sets[0].bounds, len(shape)
     center = torch.zeros(shape, dtype=like.dtype, device=like.device)
     generators = center.new_zeros(len(rows), *shape)
     for x, a in summands:
-        if plain(x):
-            center = center + a * as_tensor(x, like)
-        else:
+        if varies(x):
             center = torch.add(center, x.form.center, alpha=a)
             if x.affine:
                 generators.add_(broadcast(rows.place(x.form.generators, x.form.rows), dims), alpha=a)
+        else:
+            center = center + a * as_tensor(x, like)
     return Linear(center, generators, rows, axis)
 
 
 def _combined_radius(
-    summands: Sequence[tuple[Any, float]],
-    charged: Sequence[tuple[Any, float]],
+    summands: Sequence[tuple[Operand, float]],
+    charged: Sequence[tuple[Operand, float]],
     terms: float,
     like: Tensor,
     shape: torch.Size,
 ) -> Tensor:
     radius = torch.full(shape, rounding.tiny(1, like.dtype), dtype=like.dtype, device=like.device)
     for x, a in summands:
-        if not plain(x):
+        if varies(x):
             radius = torch.add(radius, x.form.radius, alpha=abs(a))
     charge = rounding.gamma(terms + 2, like.dtype)
     for x, a in charged:
-        moduli = as_tensor(x, like).abs() if plain(x) else x.form.modulus
+        moduli = x.form.modulus if varies(x) else as_tensor(x, like).abs()
         radius = torch.add(radius, moduli, alpha=abs(a) * charge)
     return rounding.up(radius)
 
@@ -340,7 +345,7 @@ def _combined_radius(
     aten.add.Scalar,
     example=lambda t: (t(2, 3), t(3)),
 )
-def add(x: Any, y: Any, *, alpha: float = 1) -> Set:
+def add(x: Operand, y: Operand, *, alpha: float = 1) -> Set:
     """``x + alpha y``. A sum remembers its terms once, so that ``p - lr (g + decay p)`` contracts p."""
     terms = [(x, 1.0), (y, float(alpha))]
     charged = None
@@ -364,12 +369,12 @@ class Remembered(NamedTuple):
 
 
 @rule(aten.sub.Tensor, aten.sub.Scalar, example=lambda t: (t(2, 3), t(3)))
-def sub(x: Any, y: Any, *, alpha: float = 1) -> Set:
+def sub(x: Operand, y: Operand, *, alpha: float = 1) -> Set:
     return combination("sub", [(x, 1.0), (y, -float(alpha))])
 
 
 @rule(aten.rsub.Tensor, aten.rsub.Scalar, example=lambda t: (t(2, 3), 1.5))
-def rsub(x: Any, y: Any, alpha: float = 1) -> Set:
+def rsub(x: Operand, y: Operand, alpha: float = 1) -> Set:
     return combination("rsub", [(y, 1.0), (x, -float(alpha))])
 
 
@@ -384,7 +389,7 @@ def neg(x: Set) -> Set:
 
 
 @rule(aten.lerp.Scalar, example=lambda t: (t(2, 3), t(2, 3), 0.1))
-def lerp(x: Any, end: Any, weight: float) -> Set:
+def lerp(x: Operand, end: Operand, weight: float) -> Set:
     """``x + w (end - x) = (1 - w) x + w end``: one term for x, so that it contracts."""
     charged = [(x, 1 + abs(weight)), (end, float(weight))]
     return combination("lerp", [(x, 1.0 - weight), (end, float(weight))], terms=5, charged=charged)

@@ -14,10 +14,10 @@ import torch
 from torch import Tensor
 
 from .. import rounding
-from ..bounded import Bounded, aten, first_order, internal, replaces, rule
+from ..bounded import Bounded, applied, aten, first_order, internal, replaces, rule
 from ..errors import UnsupportedOperator
 from ..forms import Form
-from ..sets import Set, as_set, concretised, plain, point, value
+from ..sets import Set, as_set, concretised, point, value, varies
 from .elementwise import mul, square
 from .functions import ABS, RSQRT, SQRT
 from .linear import combination, mean, sub, sum_
@@ -38,10 +38,11 @@ def charged(x: Set, amount: Tensor) -> Set:
     return concretised("rounding", bounds, form, x.symbols)
 
 
-def _modulus(x: Any) -> Tensor:
-    if plain(x):
-        return value(x).abs()
-    return rounding.up(torch.maximum(x.bounds.abs().amax(0), x.form.modulus if x.affine else x.bounds.abs().amax(0)))
+def _modulus(x: Set | Tensor) -> Tensor:
+    if varies(x):
+        modulus = x.bounds.abs().amax(0)
+        return rounding.up(torch.maximum(modulus, x.form.modulus) if x.affine else modulus)
+    return value(x).abs()
 
 
 def _statistics(x: Set, count: int, eps: float) -> tuple[Set, Set, Set]:
@@ -58,7 +59,7 @@ def _statistics(x: Set, count: int, eps: float) -> tuple[Set, Set, Set]:
     return deviations, center, apply(RSQRT, combination("layer_norm", [(variance, 1.0), (float(eps), 1.0)]))
 
 
-def _normalised(x: Set, deviations: Set, center: Any, scale: Any, terms: int) -> Set:
+def _normalised(x: Set, deviations: Set, center: Set | Tensor, scale: Set | Tensor, terms: int) -> Set:
     """(x - mean) / sqrt(variance + eps), whose square never sums to more than n but for rounding of the mean."""
     result = mul(deviations, scale)
     loss = (_modulus(x) + _modulus(center)) * _modulus(scale) * rounding.gamma(8 + terms, x.dtype)
@@ -68,7 +69,9 @@ def _normalised(x: Set, deviations: Set, center: Any, scale: Any, terms: int) ->
 
 
 @rule(aten.native_layer_norm.default, example=lambda t: (t(2, 4), [4], t(4), t(4), 0.1))
-def layer_norm(x: Any, shape: Sequence[int], weight: Any, bias: Any, eps: float) -> tuple:
+def layer_norm(
+    x: Set | Tensor, shape: Sequence[int], weight: Set | Tensor | None, bias: Set | Tensor | None, eps: float
+) -> tuple[Set, Set, Set]:
     if not isinstance(x, Set):
         x = point(x)
     deviations, center, scale = _statistics(x, len(shape), eps)
@@ -82,8 +85,15 @@ def layer_norm(x: Any, shape: Sequence[int], weight: Any, bias: Any, eps: float)
 
 @rule(aten.native_layer_norm_backward.default, example=None)
 def layer_norm_backward(
-    grad: Any, x: Any, shape: Sequence[int], center: Any, scale: Any, weight: Any, bias: Any, wanted: Sequence[bool]
-) -> tuple:
+    grad: Set | Tensor,
+    x: Set | Tensor,
+    shape: Sequence[int],
+    center: Set | Tensor,
+    scale: Set | Tensor,
+    weight: Set | Tensor | None,
+    bias: Set | Tensor | None,
+    wanted: Sequence[bool],
+) -> tuple[Set | Tensor | None, ...]:
     """With h the normalised input and g = grad weight: ``scale (g - mean(g) - h mean(g h))``."""
     count = len(shape)
     axes, outer = list(range(x.dim() - count, x.dim())), list(range(x.dim() - count))
@@ -112,19 +122,19 @@ def layer_norm_backward(
 
 @replaces(torch.nn.functional.batch_norm)
 def batch_norm(
-    x: Any,
-    running_mean: Any,
-    running_var: Any,
-    weight: Any = None,
-    bias: Any = None,
+    x: Tensor,
+    running_mean: Tensor | None,
+    running_var: Tensor | None,
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
     training: bool = False,
     momentum: float = 0.1,
     eps: float = 1e-5,
-) -> Any:
+) -> Tensor:
     """Evaluation mode is an affine map; in training mode every sample would depend on every other."""
     if isinstance(running_mean, Bounded) or isinstance(running_var, Bounded):
         raise UnsupportedOperator("batch normalisation by statistics that are sets has no rule")
-    if training or running_mean is None:
+    if training or running_mean is None or running_var is None:
         raise UnsupportedOperator(
             "batch normalisation in training mode has no rule: its statistics are part of the training data. Call "
             ".eval() on it (fixed statistics), or use LayerNorm."
@@ -132,7 +142,7 @@ def batch_norm(
     shape = (1, -1, *(1,) * (x.dim() - 2))
     scale = torch.rsqrt(running_var + eps).view(shape)
     shift = running_mean.view(shape)
-    result = RoundedAffine.apply(x, scale, shift)
+    result = applied(RoundedAffine, x, scale, shift)
     if weight is not None:
         result = result * weight.view(shape)
     return result if bias is None else result + bias.view(shape)
@@ -143,15 +153,15 @@ class RoundedAffine(torch.autograd.Function):
 
     @staticmethod
     @internal
-    def forward(ctx: Any, x: Any, scale: Tensor, shift: Tensor) -> Any:
-        ctx.scale, x = scale, as_set(x)
+    def forward(ctx: Any, given: Tensor, scale: Tensor, shift: Tensor) -> Set:
+        ctx.scale, x = scale, as_set(given)
         result = mul(sub(x, shift), scale)
         return charged(result, (_modulus(x) + shift.abs()) * scale.abs() * rounding.gamma(8, x.dtype))
 
     @staticmethod
     @first_order
-    def backward(ctx: Any, grad: Any) -> Any:  # type: ignore[override]
-        grad = as_set(grad)
+    def backward(ctx: Any, given: Tensor) -> tuple[Set, None, None]:
+        grad = as_set(given)
         charge = _modulus(grad) * ctx.scale.abs() * rounding.gamma(4, grad.dtype)
         return charged(mul(grad, ctx.scale), charge), None, None
 
@@ -160,7 +170,14 @@ class RoundedAffine(torch.autograd.Function):
 
 
 @rule(aten.linalg_vector_norm.default, example=lambda t: (t(3, 4), 2, [1]))
-def vector_norm(x: Set, order: float = 2, dims: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Set:
+def vector_norm(
+    x: Set,
+    order: float = 2,
+    dims: Sequence[int] | None = None,
+    keepdim: bool = False,
+    *,
+    dtype: torch.dtype | None = None,
+) -> Set:
     if order == 2:
         return apply(SQRT, sum_(square(x), dims, keepdim))
     if order == 1:

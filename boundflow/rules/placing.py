@@ -16,7 +16,7 @@ from .linear import combination, summed
 from .structural import chosen, decided, expand, numbered, selected
 
 
-def scattered(name: str, base: Set, positions: Tensor, source: Any) -> Set:
+def scattered(name: str, base: Set, positions: Tensor, source: Set | Tensor) -> Set:
     """``base`` with ``source`` added at ``positions``, which may repeat."""
     size = base.numel()
 
@@ -53,7 +53,9 @@ def embedding_dense_backward(grad: Set, index: Tensor, count: int, padding: int,
     aten.index_put.default,
     example=lambda t: (t(3, 4), [torch.tensor([2, 0, 2])], t(3, 4), True),
 )
-def index_put(x: Any, indices: Any, values: Any, accumulate: bool = False) -> Set:
+def index_put(
+    x: Set | Tensor, indices: Sequence[Set | Tensor | None], values: Set | Tensor, accumulate: bool = False
+) -> Set:
     x = as_set(x)
     positions = aten.index.Tensor(numbered(x), decided(indices))
     if isinstance(values, Set):
@@ -78,7 +80,7 @@ def index_put(x: Any, indices: Any, values: Any, accumulate: bool = False) -> Se
 
 
 @rule(aten.scatter_add.default, example=lambda t: (t(3, 4), 1, torch.tensor([[2, 0], [1, 1], [3, 3]]), t(3, 2)))
-def scatter_add(x: Set, dim: int, index: Tensor, source: Any) -> Set:
+def scatter_add(x: Set, dim: int, index: Tensor, source: Set | Tensor) -> Set:
     positions = numbered(x).gather(dim, index)
     corner = tuple(slice(0, size) for size in index.shape)
     if isinstance(source, Set):
@@ -95,7 +97,7 @@ def unfold_backward(grad: Set, sizes: Sequence[int], dim: int, size: int, step: 
 
 
 @replaces(torch.Tensor.__setitem__)
-def assign(x: Any, index: Any, number: Any) -> None:
+def assign(x: Tensor, index: Any, number: Tensor | float) -> None:
     """``x[index] = number``: written to x itself, where PyTorch would write through a view of it."""
     if not isinstance(x, Bounded):
         raise PlainTarget("x[index] = set would store a set in a plain tensor: make x bounded, or use torch.where")

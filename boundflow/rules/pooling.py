@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
 
 from torch import Tensor
 
 from ..bounded import aten, rule
 from ..sets import Set
 from .linear import summed
+
+Sizes = int | Sequence[int]  # one for each axis, or one for both
 
 
 def _planes(f: Callable[[Tensor], Tensor], keep: int) -> Callable[[Tensor, int], Tensor]:
@@ -23,19 +24,19 @@ def _planes(f: Callable[[Tensor], Tensor], keep: int) -> Callable[[Tensor, int],
     return folded
 
 
-def _image_axis(x: Any) -> int | None:
+def _image_axis(x: Set | Tensor) -> int | None:
     """The sample axis, if it is not one of the two that are pooled."""
     axis = x.form.axis if isinstance(x, Set) and x.affine else None
     return axis if axis is not None and axis < -2 else None
 
 
-def _area(kernel: Any) -> int:
+def _area(kernel: Sizes) -> int:
     values = [kernel] if isinstance(kernel, int) else list(kernel)
     return values[0] * values[-1]
 
 
 @rule(aten.avg_pool2d.default, example=lambda t: (t(1, 2, 5, 4), [2, 3], [2, 1], [1, 0]))
-def avg_pool2d(x: Set, kernel: Any, *options: Any) -> Set:
+def avg_pool2d(x: Set, kernel: Sizes, *options: object) -> Set:
     f = _planes(lambda image: aten.avg_pool2d.default(image, kernel, *options), 2)
     return summed("avg_pool2d", x, f, _area(kernel) + 2, axis=_image_axis(x))
 
@@ -44,28 +45,30 @@ def avg_pool2d(x: Set, kernel: Any, *options: Any) -> Set:
     aten.avg_pool2d_backward.default,
     example=lambda t: (t(1, 2, 3, 2), t(1, 2, 5, 4), [2, 3], [2, 1], [1, 0], False, True, None),
 )
-def avg_pool2d_backward(grad: Set, x: Any, kernel: Any, *options: Any) -> Set:
+def avg_pool2d_backward(grad: Set | Tensor, x: Set | Tensor, kernel: Sizes, *options: object) -> Set:
     height, width = x.shape[-2:]
 
     def f(image: Tensor) -> Tensor:
         like = image.new_empty(*image.shape[:2], height, width)
-        return aten.avg_pool2d_backward.default(image, like, kernel, *options)
+        pooled: Tensor = aten.avg_pool2d_backward.default(image, like, kernel, *options)
+        return pooled
 
     return summed("avg_pool2d_backward", grad, _planes(f, 2), _area(kernel) + 2, axis=_image_axis(grad))
 
 
 @rule(aten._adaptive_avg_pool2d.default, example=lambda t: (t(1, 2, 5, 4), [3, 2]))
-def adaptive_avg_pool2d(x: Set, size: Any) -> Set:
+def adaptive_avg_pool2d(x: Set, size: Sizes) -> Set:
     f = _planes(lambda image: aten._adaptive_avg_pool2d.default(image, size), 2)
     return summed("adaptive_avg_pool2d", x, f, x.shape[-1] * x.shape[-2] + 2, axis=_image_axis(x))
 
 
 @rule(aten._adaptive_avg_pool2d_backward.default, example=lambda t: (t(1, 2, 3, 2), t(1, 2, 5, 4)))
-def adaptive_avg_pool2d_backward(grad: Set, x: Any) -> Set:
+def adaptive_avg_pool2d_backward(grad: Set | Tensor, x: Set | Tensor) -> Set:
     height, width = x.shape[-2:]
 
     def f(image: Tensor) -> Tensor:
         like = image.new_empty(*image.shape[:2], height, width)
-        return aten._adaptive_avg_pool2d_backward.default(image, like)
+        pooled: Tensor = aten._adaptive_avg_pool2d_backward.default(image, like)
+        return pooled
 
     return summed("adaptive_avg_pool2d_backward", grad, _planes(f, 2), height * width + 2, axis=_image_axis(grad))

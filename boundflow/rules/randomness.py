@@ -6,11 +6,12 @@ gives the same numbers. Dropout is a product with a mask; noise is a plain tenso
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch._ops import OpOverload
 
 from .. import rounding
 from ..bounded import Bounded, aten, replaces, rule
@@ -43,23 +44,30 @@ for _function in (
     _dropped(_function)
 
 
-def _noise(*operators: Any) -> None:
+def _noise(*operators: OpOverload) -> None:
     """Random numbers in the shape and layout of a set, whatever its values are."""
     for operator in operators:
 
         @rule(operator, example=None, of_tensors=True)
-        def draw(x: Bounded, *args: Any, _operator: Any = operator, **kwargs: Any) -> Tensor:
-            return _operator(plain_ones(x), *args, **kwargs)
+        def draw(x: Bounded, *args: Any, _operator: OpOverload = operator, **kwargs: Any) -> Tensor:
+            drawn: Tensor = _operator(plain_ones(x), *args, **kwargs)
+            return drawn
 
 
 # the empty ones are what PyTorch fills with a mask, where dropout is called inside of another function (attention)
 _noise(aten.rand_like.default, aten.randn_like.default, aten.empty_like.default)
 for _packet in (aten.rand_like, aten.randn_like):
-    if "generator" in _packet.overloads():
+    if "generator" in _packet.overloads():  # type: ignore[no-untyped-call]
         _noise(_packet.generator)
 
 
 @rule(aten.new_empty.default, example=None)
-def new_empty(x: Set, shape: Any, dtype: Any = None, device: Any = None, **options: Any) -> Tensor:
+def new_empty(
+    x: Set,
+    shape: Sequence[int],
+    dtype: torch.dtype | None = None,
+    device: torch.device | None = None,
+    **options: object,
+) -> Tensor:
     """What the mask of whole channels is drawn into."""
     return torch.empty(shape, dtype=dtype or x.dtype, device=device or x.device)

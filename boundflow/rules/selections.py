@@ -12,32 +12,35 @@ may go either way. Recomputed from bounds: the indices of a forward pass are tho
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 from torch import Tensor
 
 from .. import rounding
-from ..bounded import Bounded, aten, first_order, internal, replaces, rule
+from ..bounded import Bounded, applied, aten, first_order, internal, replaces, rule
 from ..errors import Undecided, UnsupportedOperator
 from ..forms import Form
-from ..sets import Set, as_set, concretised, plain, same_kind, symbols_of
+from ..sets import Set, as_set, concretised, reference, same_kind, symbols_of, varies
 from .constants import new_zeros
 from .functions import RELU
 from .gates import gated
-from .linear import as_tensor, broadcast, combination, neg, sub
+from .linear import Dims, as_tensor, broadcast, combination, neg, sub
 from .placing import scattered
+from .pooling import Sizes
 from .structural import gathered, selected
 from .unary import apply
 
+Windows = tuple[Sizes, Sizes | None, Sizes, Sizes, bool]  # kernel, stride, padding, dilation, rounded up
+
 
 @rule(aten.maximum.default, example=lambda t: (t(3, 4), t(4)))
-def maximum(a: Any, b: Any) -> Set:
+def maximum(a: Set | Tensor, b: Set | Tensor) -> Set:
     """``b + relu(a - b)`` as an affine form; the maxima of the bounds as an interval."""
     same_kind(a, b)
-    like = as_set(a if isinstance(a, Set) else b)
+    like = reference(a, b)
     dims = max(a.dim(), b.dim())
-    first, second = (as_tensor(x, like.bounds).unsqueeze(0) if plain(x) else broadcast(x.bounds, dims) for x in (a, b))
+    first, second = (broadcast(x.bounds, dims) if varies(x) else as_tensor(x, like.bounds).unsqueeze(0) for x in (a, b))
     bounds = torch.maximum(first, second)
     bounds = bounds.expand(2, *bounds.shape[1:])
     form = None
@@ -47,7 +50,7 @@ def maximum(a: Any, b: Any) -> Set:
 
 
 @rule(aten.minimum.default, example=lambda t: (t(3, 4), t(4)))
-def minimum(a: Any, b: Any) -> Set:
+def minimum(a: Set | Tensor, b: Set | Tensor) -> Set:
     return neg(maximum(*(neg(x) if isinstance(x, Set) else -x for x in (a, b))))
 
 
@@ -94,7 +97,7 @@ def _numbers_last(x: Set) -> Tensor:
 # --- amax, amin, argmax ---------------------------------------------------------------------------------------------
 
 
-def _last(x: Bounded, dims: Any) -> tuple[Tensor, list[int]]:
+def _last(x: Tensor, dims: Dims) -> tuple[Tensor, list[int]]:
     """``x`` with the reduced axes merged into its last one."""
     axes = list(range(x.dim())) if dims in (None, ()) or dims == [] else [dims] if isinstance(dims, int) else list(dims)
     axes = [dim % max(x.dim(), 1) for dim in axes]
@@ -113,23 +116,23 @@ class LargestEntry(torch.autograd.Function):
 
     @staticmethod
     @first_order
-    def backward(ctx: Any, grad: Any) -> Set:  # type: ignore[override]
+    def backward(ctx: Any, grad: Tensor) -> Set:
         (x,) = ctx.saved_tensors
         spread = selected(as_set(grad), lambda tensor, lead: tensor.unsqueeze(-1).expand(*tensor.shape, x.shape[-1]))
         return gated(spread, winners(as_set(x)))
 
 
 @replaces(torch.amax, torch.Tensor.amax)
-def amax(x: Bounded, dim: Any = (), keepdim: bool = False) -> Tensor:
+def amax(x: Tensor, dim: Dims = (), keepdim: bool = False) -> Tensor:
     merged, axes = _last(x, dim)
-    result = LargestEntry.apply(merged)
+    result = applied(LargestEntry, merged)
     if keepdim:
         result = result.reshape([1 if index in axes else size for index, size in enumerate(x.shape)])
     return result
 
 
 @replaces(torch.amin, torch.Tensor.amin)
-def amin(x: Bounded, dim: Any = (), keepdim: bool = False) -> Tensor:
+def amin(x: Tensor, dim: Dims = (), keepdim: bool = False) -> Tensor:
     return -amax(-x, dim, keepdim)
 
 
@@ -141,7 +144,7 @@ def amin(x: Bounded, dim: Any = (), keepdim: bool = False) -> Tensor:
     torch.nn.functional.max_pool1d_with_indices,
     torch.nn.functional.max_pool2d_with_indices,
 )
-def max_min(*args: Any, **kwargs: Any) -> Any:
+def max_min(*args: object, **kwargs: object) -> NoReturn:
     """Refused, as are the indices of a pooling."""
     raise UnsupportedOperator("the index of a maximum is not one answer for a set: use amax, amin or maximum")
 
@@ -163,7 +166,9 @@ def argmax(x: Set, dim: int | None = None, keepdim: bool = False) -> Tensor:
 # --- max pooling ----------------------------------------------------------------------------------------------------
 
 
-def _windows(x: Set, kernel: Any, stride: Any, padding: Any, dilation: Any, ceil_mode: bool) -> tuple:
+def _windows(
+    x: Set, kernel: Sizes, stride: Sizes | None, padding: Sizes, dilation: Sizes, ceil_mode: bool
+) -> tuple[Tensor, Tensor]:
     """Positions of every window in the flattened image, (height_out, width_out, kernel), and which are real."""
     pairs = [_pair(option) for option in (kernel, stride or kernel, padding, dilation)]
     lines = []
@@ -180,12 +185,12 @@ def _windows(x: Set, kernel: Any, stride: Any, padding: Any, dilation: Any, ceil
     return positions.flatten(2).to(x.device), real.flatten(2).to(x.device)
 
 
-def _pair(option: Any) -> tuple[int, int]:
+def _pair(option: Sizes) -> tuple[int, int]:
     values = [option] if isinstance(option, int) else list(option)
     return (values[0], values[-1])
 
 
-def _unrolled(x: Set, options: Sequence[Any]) -> tuple[Set, Tensor, Tensor]:
+def _unrolled(x: Set, options: Windows) -> tuple[Set, Tensor, Tensor]:
     """Windows on a last axis. Padding repeats a real entry of the same window, which cannot change its maximum."""
     positions, real = _windows(x, *options)
     first = positions.gather(-1, real.to(torch.uint8).argmax(-1, keepdim=True))
@@ -197,7 +202,9 @@ def _unrolled(x: Set, options: Sequence[Any]) -> tuple[Set, Tensor, Tensor]:
     aten.max_pool2d_with_indices.default,
     example=None,
 )
-def max_pool2d(x: Set, kernel: Any, stride: Any = (), padding: Any = 0, dilation: Any = 1, ceil: bool = False) -> Any:
+def max_pool2d(
+    x: Set, kernel: Sizes, stride: Sequence[int] = (), padding: Sizes = 0, dilation: Sizes = 1, ceil: bool = False
+) -> tuple[Set, Tensor]:
     windows, positions, _ = _unrolled(x, (kernel, list(stride) if stride else None, padding, dilation, ceil))
     result = largest(windows)
     index = windows.form.center.argmax(-1)
@@ -207,7 +214,14 @@ def max_pool2d(x: Set, kernel: Any, stride: Any = (), padding: Any = 0, dilation
 
 @rule(aten.max_pool2d_with_indices_backward.default, example=None)
 def max_pool2d_backward(
-    grad: Any, x: Set, kernel: Any, stride: Any, padding: Any, dilation: Any, ceil: bool, indices: Any
+    grad: Set | Tensor,
+    x: Set,
+    kernel: Sizes,
+    stride: Sequence[int],
+    padding: Sizes,
+    dilation: Sizes,
+    ceil: bool,
+    indices: Tensor,
 ) -> Set:
     """The indices are ignored: they belong to one tensor of the set."""
     windows, positions, real = _unrolled(x, (kernel, list(stride) if stride else None, padding, dilation, ceil))

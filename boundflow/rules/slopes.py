@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from ..bounded import aten, rule
 from ..errors import UnsupportedOperator
-from ..sets import Set
+from ..sets import Operand, Set
 from .elementwise import mul
 from .functions import GELU_DERIVATIVE, SILU_DERIVATIVE, elu_slope, softplus_slope
 from .unary import Function, apply
@@ -34,32 +32,32 @@ SIGMOID_SLOPE = Function(
 
 
 @rule(aten.tanh_backward.default, example=lambda t: (t(3, 4), t(3, 4)))
-def tanh_backward(grad: Any, y: Any) -> Set:
+def tanh_backward(grad: Operand, y: Set) -> Set:
     return mul(grad, apply(ONE_MINUS_SQUARE, y))
 
 
 @rule(aten.sigmoid_backward.default, example=lambda t: (t(3, 4), t(3, 4, low=0, high=1)))
-def sigmoid_backward(grad: Any, y: Any) -> Set:
+def sigmoid_backward(grad: Operand, y: Set) -> Set:
     return mul(grad, apply(SIGMOID_SLOPE, y))
 
 
 @rule(aten.softplus_backward.default, example=lambda t: (t(3, 4), t(3, 4, low=-4, high=22), 1.5, 20))
-def softplus_backward(grad: Any, x: Any, beta: float, threshold: float) -> Set:
+def softplus_backward(grad: Operand, x: Set, beta: float, threshold: float) -> Set:
     return mul(grad, apply(softplus_slope(float(beta), float(threshold)), x))
 
 
 @rule(aten.silu_backward.default, example=lambda t: (t(3, 4), t(3, 4, low=-9, high=9)))
-def silu_backward(grad: Any, x: Any) -> Set:
+def silu_backward(grad: Operand, x: Set) -> Set:
     return mul(grad, apply(SILU_DERIVATIVE, x))
 
 
 @rule(aten.gelu_backward.default, example=lambda t: (t(3, 4), t(3, 4, low=-9.5, high=9)))
-def gelu_backward(grad: Any, x: Any, *, approximate: str = "none") -> Set:
+def gelu_backward(grad: Operand, x: Set, *, approximate: str = "none") -> Set:
     return mul(grad, apply(GELU_DERIVATIVE, x))
 
 
 @rule(aten.elu_backward.default, example=lambda t: (t(3, 4), 1.3, 1.1, 0.8, False, t(3, 4)))
-def elu_backward(grad: Any, alpha: float, scale: float, input_scale: float, is_result: bool, x: Any) -> Set:
+def elu_backward(grad: Operand, alpha: float, scale: float, input_scale: float, is_result: bool, x: Set) -> Set:
     if is_result:
         raise UnsupportedOperator("elu_ in place has no backward rule: use the out-of-place elu")
     return mul(grad, apply(elu_slope(float(alpha), float(scale), float(input_scale)), x))

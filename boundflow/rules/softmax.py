@@ -9,7 +9,6 @@ whose error is second order in the spread. Two classes are a sigmoid of the diff
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -129,7 +128,7 @@ def softmax(x: Set, dim: int, half_to_float: bool) -> Set:
 
 
 @rule(aten._softmax_backward_data.default, example=lambda t: (t(2, 3), t(2, 3, low=0, high=1), 1, torch.float64))
-def softmax_backward(grad: Any, p: Set, dim: int, dtype: Any) -> Set:
+def softmax_backward(grad: Set | Tensor, p: Set | Tensor, dim: int, dtype: torch.dtype) -> Set:
     """``p (grad - sum_j p_j grad_j)``."""
     weighted = mul(grad, p)
     total = sum_(weighted, [dim], True)
@@ -166,7 +165,7 @@ def log_softmax(x: Set, dim: int, half_to_float: bool) -> Set:
     aten._log_softmax_backward_data.default,
     example=lambda t: (t(2, 3), t(2, 3, low=-3, high=-0.1), 1, torch.float64),
 )
-def log_softmax_backward(grad: Any, log_p: Set, dim: int, dtype: Any) -> Set:
+def log_softmax_backward(grad: Set | Tensor, log_p: Set, dim: int, dtype: torch.dtype) -> Set:
     """``grad - p sum_j grad_j``."""
     total = sum_(grad, [dim], True)
     return sub(grad, mul(apply(EXP, log_p), total))

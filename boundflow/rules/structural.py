@@ -9,20 +9,24 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
+from torch._ops import OpOverload
 
-from ..bounded import aten, rule
+from ..bounded import Example, aten, rule
 from ..clean import Clean, Samples
 from ..errors import Undecided, UnsupportedOperator
 from ..forms import Form, ball_form
 from ..rows import NO_ROWS
 from ..sets import Linear, Remainder, Set, States, as_set, only_touched, own_axis, point, same_kind
 
+PartMap = Callable[[Tensor, int], Tensor]  # one function for every part of a set: a tensor and its ``lead``
+Structural = TypeVar("Structural", bound=Callable[..., Tensor])  # f(tensor, lead, *arguments)
 
-def map_form(form: Form | None, f: Callable[[Tensor, int], Tensor]) -> Form | None:
+
+def map_form(form: Form | None, f: PartMap) -> Form | None:
     """Apply an exact linear function to every part of an affine form."""
     if form is None:
         return None
@@ -38,7 +42,7 @@ def map_form(form: Form | None, f: Callable[[Tensor, int], Tensor]) -> Form | No
     return Form(center, f(form.generators, 1), radius, form.rows, axis)
 
 
-def _moved_axis(tensor: Tensor, axis: int, f: Callable[[Tensor, int], Tensor]) -> int | None:
+def _moved_axis(tensor: Tensor, axis: int, f: PartMap) -> int | None:
     """Where a structural function puts the sample axis, if it keeps the samples in order: ask it about positions."""
     size, device = tensor.shape[axis], tensor.device
     if size < 2:
@@ -57,7 +61,7 @@ def _moved_axis(tensor: Tensor, axis: int, f: Callable[[Tensor, int], Tensor]) -
     return None
 
 
-def _map_clean(x: Set, form: Form | None, f: Callable[[Tensor, int], Tensor]) -> Clean | None:
+def _map_clean(x: Set, form: Form | None, f: PartMap) -> Clean | None:
     clean = x.clean
     if clean is None:
         return None
@@ -68,7 +72,7 @@ def _map_clean(x: Set, form: Form | None, f: Callable[[Tensor, int], Tensor]) ->
     return clean.but(f(clean.bounds, 1), f(clean.radius, 0) if clean.radius is not None else None, axis)
 
 
-def selected(x: Any, f: Callable[[Tensor, int], Tensor]) -> Set:
+def selected(x: Set | Tensor, f: PartMap) -> Set:
     """A set whose elements are elements of ``x``, or zero."""
     x = as_set(x)
     if x._form is None and x.clean is None and x.excess is None:
@@ -80,10 +84,10 @@ def selected(x: Any, f: Callable[[Tensor, int], Tensor]) -> Set:
     return made
 
 
-def structural(*operators: Any, example: Callable[..., tuple] | None) -> Callable[[Callable], Callable]:
+def structural(*operators: OpOverload, example: Example | None) -> Callable[[Structural], Structural]:
     """Register ``f(tensor, lead, *arguments)`` as the rule of structural operators."""
 
-    def register(f: Callable) -> Callable:
+    def register(f: Structural) -> Structural:
         @rule(*operators, example=example)
         def apply(x: Set, *args: Any, **kwargs: Any) -> Set:
             return selected(x, lambda tensor, lead: f(tensor, lead, *args, **kwargs))
@@ -152,8 +156,11 @@ def select(tensor: Tensor, lead: int, dim: int, index: int) -> Tensor:
 
 
 @structural(aten.slice.Tensor, example=lambda t: (t(2, 5), 1, 0, 4, 2))
-def slice_(tensor: Tensor, lead: int, dim: int = 0, start: Any = None, end: Any = None, step: int = 1) -> Tensor:
-    return aten.slice.Tensor(tensor, axis(dim, tensor, lead), start, end, step)
+def slice_(
+    tensor: Tensor, lead: int, dim: int = 0, start: int | None = None, end: int | None = None, step: int = 1
+) -> Tensor:
+    part: Tensor = aten.slice.Tensor(tensor, axis(dim, tensor, lead), start, end, step)
+    return part
 
 
 @structural(aten.detach.default, aten.alias.default, aten.lift_fresh.default, example=lambda t: (t(2),))
@@ -162,16 +169,16 @@ def detach(tensor: Tensor, lead: int) -> Tensor:
 
 
 @structural(aten.clone.default, aten.contiguous.default, example=lambda t: (t(2, 3),))
-def clone(tensor: Tensor, lead: int, memory_format: Any = None) -> Tensor:
+def clone(tensor: Tensor, lead: int, memory_format: torch.memory_format | None = None) -> Tensor:
     return tensor  # inner tensors are never written to, so a copy may share them
 
 
-def positional(*operators: Any, example: Callable[..., tuple]) -> None:
+def positional(*operators: OpOverload, example: Example) -> None:
     """Register operators that only pick elements: run them on the positions, then gather those."""
     for operator in operators:
 
         @rule(operator, example=example)
-        def apply(x: Set, *args: Any, _operator: Any = operator, **kwargs: Any) -> Any:
+        def apply(x: Set, *args: Any, _operator: OpOverload = operator, **kwargs: Any) -> Set | list[Set]:
             picked = _operator(numbered(x), *decided(args), **kwargs)
             if isinstance(picked, list | tuple):
                 return [_picked(x, part) for part in picked]
@@ -190,7 +197,7 @@ def decided(index: Any) -> Any:
     return low
 
 
-def _picked(x: Any, positions: Tensor) -> Set:
+def _picked(x: Set, positions: Tensor) -> Set:
     return selected(x, lambda tensor, lead: gathered(tensor, lead, positions))
 
 
@@ -220,7 +227,7 @@ def _common_axis(sets: Sequence[Set]) -> int | None:
 
 
 @rule(aten.cat.default, example=lambda t: ([t(2, 3), t(1, 3)], 0))
-def cat(parts: Sequence[Any], dim: int = 0) -> Set:
+def cat(parts: Sequence[Set | Tensor], dim: int = 0) -> Set:
     """Rows are first padded to common rows; a plain part has zero rows."""
     same_kind(*parts)
     kept = [part for part in parts if not (part.dim() == 1 and part.shape[0] == 0)]
@@ -261,10 +268,10 @@ def _common_samples(sets: Sequence[Set], dim: int) -> tuple[Samples, int] | None
 
 
 @rule(aten.stack.default, example=lambda t: ([t(2, 3), t(2, 3)], -1))
-def stack(parts: Sequence[Any], dim: int = 0) -> Set:
+def stack(parts: Sequence[Set | Tensor], dim: int = 0) -> Set:
     dim = dim % (parts[0].dim() + 1)
 
-    def widened(part: Any) -> Any:
+    def widened(part: Set | Tensor) -> Set | Tensor:
         if isinstance(part, Set):
             return selected(part, lambda tensor, lead: unsqueeze(tensor, lead, dim))
         return part.unsqueeze(dim)

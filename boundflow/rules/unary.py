@@ -20,10 +20,10 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor
+from torch._ops import OpOverload
 
 from .. import rounding
 from ..bounded import rule
@@ -235,7 +235,7 @@ def apply(function: Function, x: Set) -> Set:
     return over.result(function.name, remainders, linear, nonnegative=never_negative, sharp=False)
 
 
-def _one_line(function: Function, over: States, images: list[Tensor]) -> tuple[Tensor, Tensor, list[Tensor]]:
+def _one_line(function: Function, over: States[Set], images: list[Tensor]) -> tuple[Tensor, Tensor, list[Tensor]]:
     """(lambda, mu) of one line for all states, and how far the function is off it in each."""
     intervals = [(view.bounds, image) for (view,), image in zip(over.views, images, strict=True)]
     if over.found is None:
@@ -246,10 +246,10 @@ def _one_line(function: Function, over: States, images: list[Tensor]) -> tuple[T
     return slope, mu, deltas
 
 
-def function_rule(operator: Any, function: Function, low: float = -3.0, high: float = 3.0) -> None:
+def function_rule(operator: OpOverload, function: Function, low: float = -3.0, high: float = 3.0) -> None:
     """One row of the table: an operator without options and its function; the laws are tested on [low, high]."""
     FUNCTION_TABLE[operator] = function
     rule(operator, example=lambda t: (t(3, 4, low=low, high=high),))(lambda x: apply(function, x))
 
 
-FUNCTION_TABLE: dict[Any, Function] = {}
+FUNCTION_TABLE: dict[OpOverload, Function] = {}

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from torch import Tensor
 
+from ..lift import Given
 from ..terms import Kind
 from .base import Change
 from .moves import Moved, amount, valid_range
@@ -17,7 +16,7 @@ class Linf(Moved):
     ``clip`` is the valid range of the raw features, for instance (0, 1) for pixels.
     """
 
-    def __init__(self, epsilon: Any, clip: tuple[float, float] | None = None):
+    def __init__(self, epsilon: Given, clip: tuple[float, float] | None = None):
         self.epsilon, self.clip = amount(epsilon, "epsilon"), valid_range(clip)
 
     def __repr__(self) -> str:
@@ -43,6 +42,6 @@ class L1(Linf):
     kind = Kind.CROSS
 
 
-def Trigger(features: Any, low: float = 0.0, high: float = 1.0) -> Change:
+def Trigger(features: Given, low: float = 0.0, high: float = 1.0) -> Change:
     """A trigger: the chosen features (a patch of pixels, say) replaced by anything in the valid range."""
     return Linf(high - low, clip=(low, high)).on(features=features)

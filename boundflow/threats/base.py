@@ -27,12 +27,13 @@ from __future__ import annotations
 
 import copy
 from abc import ABC, abstractmethod
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from ..lift import Given
 from ..symbols import Symbols
 from ..terms import Kind
 from .deviation import Deviation, positions
@@ -101,7 +102,7 @@ class Threat(ABC):
                 change.about_these(len(x))
                 change.fits(x, y)
 
-    def lift(self, symbols: Symbols | None, x: Tensor, y: Tensor, index: Any) -> Lifted:
+    def lift(self, symbols: Symbols | None, x: Tensor, y: Tensor, index: Given) -> Lifted:
         """The batch as a set, with rows owned by the samples ``index``; intervals without ``symbols``."""
         samples = np.asarray(index.detach().cpu() if isinstance(index, Tensor) else index)
         if samples.shape != (len(x),):
@@ -192,7 +193,7 @@ class Change(Threat):
     def clauses(self) -> tuple[Clause, ...]:
         return (Clause(None, (self,)),)
 
-    def on(self, samples: Any = None, features: Any = None) -> Change:
+    def on(self, samples: Given | None = None, features: Given | None = None) -> Change:
         """The same change of some samples only (numbers or a mask over the dataset), or of some features only."""
         restricted = copy.copy(self)
         if samples is not None:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Sequence
-from typing import Any
 
 import torch
 from torch import Tensor
 
+from ..lift import Given
 from ..terms import Kind
 from .base import Change, Clause, Threat
 from .deviation import Deviation
@@ -58,7 +58,7 @@ class Categories(Threat):
         columns = [group.columns for group in self.groups if isinstance(group, Category)]
         return f"Categories({columns!r}){self.groups[0]._restricted() if self.groups else ''}"
 
-    def on(self, samples: Any = None, features: Any = None) -> Categories:
+    def on(self, samples: Given | None = None, features: Given | None = None) -> Categories:
         """The same of some samples only: numbers, or a mask over the dataset."""
         if features is not None:
             raise ValueError("a category is another one in all of its columns or in none: choose groups, not features")

@@ -19,6 +19,7 @@ from .. import layout, rounding
 from ..bounded import Bounded
 from ..clean import Clean, Samples
 from ..forms import Form, ball_form
+from ..rows import Rows
 from ..rules.linear import combination
 from ..sets import Set, concretised
 from ..symbols import Symbols
@@ -90,7 +91,7 @@ class Lifting:
             deviation = deviation.masked(positions(touched, values), values)
         return Made(change, budgeted, deviation)
 
-    def _rows(self, parts: list[int]) -> Any:
+    def _rows(self, parts: list[int]) -> Rows | None:
         """The symbols of the batch, one for each sample and part; None where nothing is tracked."""
         if self.symbols is None or not parts:
             return None
@@ -106,7 +107,7 @@ class Lifting:
             flat.append(self.values["targets"].detach().cpu().reshape(len(self.raw), -1).double())
         return torch.cat(flat, 1).numpy()
 
-    def _set(self, what: str, found: list[Made], rows: Any, count: int) -> Any:
+    def _set(self, what: str, found: list[Made], rows: Rows | None, count: int) -> Any:
         """The set of one of inputs, targets and weights."""
         values = self.values[what]
         mine = [made.deviation for made in found if made.change.about == what]
@@ -132,7 +133,7 @@ class Lifting:
 
     def _side_by_side(self, what: str, found: list[Made], count: int) -> Tensor:
         """The rows of all changes, which are zero for changes of something else."""
-        values = self.values[what]
+        values: Tensor = self.values[what]
         generators, begin = values.new_zeros(count, *values.shape), 0
         for made in found:
             own = made.deviation.generators

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 from torch import Tensor
 
 from .. import rounding
+from ..lift import Given
 from .base import Change
 from .deviation import Deviation, Diagonal
 
@@ -20,7 +19,7 @@ class Missing(Change):
 
     has_clean_state = False
 
-    def __init__(self, ranges: Any):
+    def __init__(self, ranges: Given):
         self.ranges = torch.as_tensor(ranges, dtype=torch.float64)
         if self.ranges.shape[-1:] != (2,) or not bool((self.ranges[..., 0] <= self.ranges[..., 1]).all()):
             raise ValueError("ranges must be a pair (low, high), or one pair per column")

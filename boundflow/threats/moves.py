@@ -16,14 +16,13 @@ and projecting onto the range brings every feature nearer to where it was.
 from __future__ import annotations
 
 from abc import abstractmethod
-from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from .. import rounding
-from ..lift import ball
+from ..lift import Given, ball
 from ..rules.constants import constant
 from ..terms import Kind
 from .base import Change
@@ -93,7 +92,7 @@ class Moved(Change):
         return clip + ")" + "".join(f".on(features={chosen.tolist()})" for chosen in self.features)
 
 
-def amount(number: Any, name: str) -> Tensor:
+def amount(number: Given, name: str) -> Tensor:
     """How far something moves, as float64: finite, and not negative."""
     found = torch.as_tensor(number, dtype=torch.float64)
     if bool((found < 0).any()) or not bool(torch.isfinite(found).all()):

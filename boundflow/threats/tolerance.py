@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
 
 import torch
 from torch import Tensor
@@ -19,11 +18,16 @@ class Tolerance(Moved):
     observed value as "5%". A missing value is anything in its range already: a share adds nothing to it.
     """
 
-    def __init__(self, tolerances: dict[Any, Any], columns: Sequence[str] | None = None, clip: Any = None):
+    def __init__(
+        self,
+        tolerances: Mapping[int, float | str] | Mapping[str, float | str],
+        columns: Sequence[str] | None = None,
+        clip: tuple[float, float] | None = None,
+    ):
         self.columns, self.clip = list(columns) if columns is not None else None, valid_range(clip)
         self.absolute: dict[int, float] = {}
         self.relative: dict[int, float] = {}
-        self._as_given: dict[int, Any] = {}
+        self._as_given: dict[int, float | str] = {}
         for column, given in tolerances.items():
             number = self._number(column)
             if number in self._as_given:
@@ -34,7 +38,7 @@ class Tolerance(Moved):
             else:
                 self.absolute[number] = self._as_given[number] = float(amount(float(given), "a tolerance"))
 
-    def _number(self, column: Any) -> int:
+    def _number(self, column: int | str) -> int:
         """The number of a column, which may be given by its name."""
         if isinstance(column, str) and (self.columns is None or column not in self.columns):
             known = "give the names as columns=[...]" if self.columns is None else f"there are {self.columns}"
