@@ -2,7 +2,7 @@
 
 A file holds the plain model, the sets of all parameters and of what else the model keeps, and what the rows of those
 sets stand for. Derived symbols are written out over the deep ones, so that a file stands for itself. It also holds what
-the plain model answers to fixed inputs (`answers.py`): a module that answers otherwise is another network.
+the plain model answers to fixed inputs (`network_probe.py`): a module that answers otherwise is another network.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ import torch
 from torch import Tensor, nn
 
 from . import codec, files, rounding
-from .answers import answers, require_same
 from .architecture import describe, rebuild
 from .bounded import Bounded
+from .budgets import Kind, Part
 from .context import Arithmetic
 from .errors import BoundFlowError
 from .forms import Form
 from .lift import lift
+from .network_probe import answers, require_same
 from .sets import Set
-from .state import assign, entry, made
 from .symbols import Symbols
-from .terms import Kind, Part
+from .training_state import assign, entry, made
 
 FORMAT = 4
 READABLE = (3, 4)  # 3: of version 0.1, which held no sets besides those of parameters

@@ -25,9 +25,9 @@ from typing import Any, NamedTuple
 from torch import Tensor
 
 from . import files
-from .answers import answers, require_same
 from .errors import BoundFlowError
-from .state import Space, Trainer, held, restore, space_of
+from .network_probe import answers, require_same
+from .training_state import Space, Trainer, held, restore, space_of
 
 FORMAT = 4
 KEY = "boundflow-checkpoint"

@@ -3,8 +3,8 @@
 The gradient of a batch is the sum of the gradients of its pieces, and a sum of sets holds every sum of members. Two
 things do not simply add up:
 
-- at most k samples are touched in all pieces together, so what touched samples add (`clean.py`) is kept by sample until
-  the last piece, and the k largest are taken then;
+- at most k samples are touched in all pieces together, so what touched samples add (`clean_state.py`) is kept by sample
+  until the last piece, and the k largest are taken then;
 - plain PyTorch sums over the whole batch, so every rounding is charged for as many terms as the batch has.
 """
 
@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from . import rounding
 from .batch_independence import samples_meet
 from .bounded import Bounded
-from .clean import Excess
+from .clean_state import Excess
 from .context import using
 from .prepared import TRIED, Prepared
 from .rules.linear import combination

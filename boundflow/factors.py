@@ -13,9 +13,9 @@ import torch
 from torch import Tensor
 
 from . import rounding
+from .budgets import box
 from .expansion import Expansion
 from .rows import Rows
-from .terms import box
 from .tuning import FACTOR_LINES
 
 if TYPE_CHECKING:

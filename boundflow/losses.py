@@ -25,9 +25,9 @@ from . import rounding
 from .bounded import Bounded, applied, aten, first_order, internal, replaces, rule, unwrapped
 from .errors import UnsupportedOperator
 from .forms import Form
-from .rules.elementwise import mul, product, scaled, square
 from .rules.functions import SIGMOID, softplus_function
 from .rules.linear import combination, mean, neg, sub, sum_
+from .rules.products import mul, product, scaled, square
 from .rules.softmax import log_softmax_last, softmax_last
 from .rules.structural import selected
 from .rules.unary import apply

@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from . import reduction
 from .errors import UnsupportedProgram
 from .losses import LOSSES
-from .state import Trainer
+from .training_state import Trainer
 from .tuning import MEMORY
 
 DOMAINS = ("interval", "zonotope")

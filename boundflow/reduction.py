@@ -25,11 +25,11 @@ import torch
 from torch import Tensor
 
 from . import rounding
+from .budgets import FREE, box
 from .errors import MixedSymbols
 from .expansion import Expansion
-from .registry import DERIVED
 from .rows import NO_ROWS, Rows
-from .terms import FREE, box
+from .symbol_numbers import DERIVED
 
 if TYPE_CHECKING:
     from .bounded import Bounded

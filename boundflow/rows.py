@@ -1,6 +1,6 @@
 """Generator rows: which symbols they stand for.
 
-Rows are matched by symbol, never by position: each symbol has a number that is handed out once (`registry.py`).
+Rows are matched by symbol, never by position: each symbol has a number that is handed out once (`symbol_numbers.py`).
 
 Own rows. In a batch of B samples with F features each, sample i's symbols reach only position i of the sample axis
 until positions are summed. So F *own* rows stand for all B F symbols: row f at position i is the symbol (sample i,
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 class Batch:
     """The samples along a sample axis: ``numbers`` (B, F) are the symbols that its own rows stand for.
 
-    ``parts`` (F) says which part of the threat each own row belongs to (`support.py`), and ``guests`` that they are
+    ``parts`` (F) says which part of the threat each own row belongs to (`budgets.py`), and ``guests`` that they are
     test inputs, which come once.
     """
 

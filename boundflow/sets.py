@@ -24,7 +24,7 @@ import torch
 from torch import Tensor
 
 from . import rounding
-from .clean import Clean, Excess, Samples
+from .clean_state import Clean, Excess, Samples
 from .context import thread
 from .errors import CrossedBounds, MixedTensors, VoidBounds
 from .factors import Factors
@@ -272,7 +272,7 @@ def concretised(
 
 
 def intersected(operator: str, x: Set, bounds: Tensor) -> Set:
-    """The same set, of which other bounds are known, too."""
+    """The same set, whose interval is cut by another one; its form stays as it is."""
     bounds = _intersection(x.bounds, bounds)
     checked(operator, bounds, x.symbols)
     return Set(bounds, x._form, x.symbols, nonnegative=x.nonnegative, clean=x.clean)
@@ -395,7 +395,7 @@ def has_own_rows(x: Operand | None) -> TypeGuard[Set]:
 
 
 def only_touched(x: Operand | None) -> bool:
-    """Whether a tensor has own rows, and it is not known what it is without them."""
+    """Whether a tensor has own rows but no clean state."""
     return has_own_rows(x) and x.clean is None
 
 

@@ -1,6 +1,6 @@
 """The support function of a space: how far the rows of an affine form reach, down and up.
 
-    h(G) = sum over clauses of the k largest terms by owner  +  sum over free rows |g|          (`terms.py`)
+    h(G) = sum over clauses of the k largest terms by owner  +  sum over free rows |g|          (`budgets.py`)
 
 taken over the symbols that are really chosen: derived ones are looked through (`expansion.py`). Elements come in
 chunks, so that (elements x deep rows) fits into a cache. Own rows add, at each element, the symbols of its own sample
@@ -19,11 +19,11 @@ import torch
 from torch import Tensor
 
 from . import rounding
+from .budgets import Columns, Kind, OwnTerms, box, term
 from .expansion import Expansion, View
 from .factors import Factors
 from .forms import Form
 from .rows import NO_ROWS, Rows
-from .terms import Columns, Kind, OwnTerms, box, term
 from .tuning import FEWEST_ELEMENTS, SUPPORT_CHUNK, SUPPORT_CHUNK_CUDA, SUPPORT_CHUNK_FACTORS
 
 if TYPE_CHECKING:

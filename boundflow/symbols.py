@@ -3,7 +3,7 @@
 A zonotope tensor is ``c + sum_k G_k xi_k + rho zeta``; every row k belongs to one symbol ``xi_k`` in [-1, 1]. A symbol
 is either *owned* by a training sample (one of its raw features, its label, its presence) or *free* (an error that was
 given a row of its own so that it can cancel later). The threat says from which set the symbols of a sample are chosen,
-and how many samples can be touched. The rooms of a space:
+and how many samples can be touched. Files that work on a space:
 
     registry.py     who owns a number, and which rows a sample got
     support.py      how far symbols reach
@@ -25,13 +25,13 @@ import torch
 from torch import Tensor
 
 from . import reduction as reductions
+from .budgets import FREE, Part
 from .context import Arithmetic, thread, using
 from .errors import MixedSymbols
 from .expansion import Expansion
-from .registry import ANSWERED, LOOKED_AT, NOBODY, Ledger, Registry
 from .rows import Rows
 from .support import Support
-from .terms import FREE, Part
+from .symbol_numbers import ANSWERED, LOOKED_AT, NOBODY, Ledger, Registry
 
 if TYPE_CHECKING:
     from .threats import Threat

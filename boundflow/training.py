@@ -34,9 +34,9 @@ from .losses import LOSSES
 from .prepared import Prepared
 from .progress import SAMPLES, Bar, Step, shown
 from .recipe import Recipe
-from .state import space_of
 from .symbols import Symbols
 from .threats import Lifted, Linf, Threat
+from .training_state import space_of
 from .tripwire import Tripwire
 
 Callback = Callable[[Step], None]
@@ -85,7 +85,7 @@ def certify(
     with saved, bar:
         for step in run.steps(made, callbacks, bar):
             made = step._replace(seconds=time.perf_counter() - started)
-            saved.hold(made)  # once everyone has been told of it
+            saved.hold(made)  # after all callbacks have seen the step
     return run.certificate(made.void_at_step, time.perf_counter() - started)
 
 

@@ -22,8 +22,8 @@ from torch import nn
 import boundflow as bf
 from boundflow import rounding
 from boundflow.recipe import DOMAINS
-from boundflow.state import space_of
 from boundflow.threats import AtMost, Labels, Linf, Missing, Removal, Threat
+from boundflow.training_state import space_of
 from fullcert import losses
 from fullcert.mistakes import Mistake, check_known
 from fullcert.models import ACTIVATIONS

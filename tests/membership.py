@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from boundflow.bounded import Bounded
-from boundflow.terms import Kind
+from boundflow.budgets import Kind
 
 NOTHING = Fraction(0)
 

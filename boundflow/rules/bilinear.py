@@ -22,7 +22,7 @@ from torch import Tensor
 
 from .. import rounding
 from ..bounded import aten, replaces, rule
-from ..clean import Excess, OwnRows, Samples, without_own
+from ..clean_state import Excess, OwnRows, Samples, without_own
 from ..context import keeps_by_sample
 from ..factors import Factors
 from ..forms import Form

@@ -12,7 +12,7 @@ from ..bounded import aten, rule
 from ..errors import UnsupportedOperator
 from ..sets import Set
 from .constants import ones_like
-from .elementwise import square, without_zero
+from .products import square, without_zero
 from .structural import selected
 from .unary import Function, apply, function_rule
 

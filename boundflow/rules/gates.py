@@ -35,8 +35,8 @@ from ..sets import (
     value,
 )
 from .constants import constant
-from .elementwise import hull, mul
 from .linear import broadcast, combination
+from .products import hull, mul
 
 # --- comparisons ----------------------------------------------------------------------------------------------------
 

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from .. import rounding
 from ..bounded import aten, rule
-from ..clean import Excess, OwnRows, without_own
+from ..clean_state import Excess, OwnRows, without_own
 from ..context import keeps_by_sample
 from ..errors import MixedTensors, UnsupportedOperator
 from ..factors import Factors

@@ -18,9 +18,9 @@ from ..bounded import Bounded, applied, aten, first_order, internal, replaces, r
 from ..errors import UnsupportedOperator
 from ..forms import Form
 from ..sets import Set, as_set, concretised, point, value, varies
-from .elementwise import mul, square
 from .functions import ABS, RSQRT, SQRT
 from .linear import combination, mean, sub, sum_
+from .products import mul, square
 from .selections import largest
 from .structural import selected, view
 from .unary import apply

@@ -5,8 +5,8 @@ from __future__ import annotations
 from ..bounded import aten, rule
 from ..errors import UnsupportedOperator
 from ..sets import Operand, Set
-from .elementwise import mul
 from .functions import GELU_DERIVATIVE, SILU_DERIVATIVE, elu_slope, softplus_slope
+from .products import mul
 from .unary import Function, apply
 
 ONE_MINUS_SQUARE = Function(

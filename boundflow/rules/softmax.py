@@ -18,9 +18,9 @@ from ..bounded import aten, rule
 from ..errors import UnsupportedOperator
 from ..forms import Form
 from ..sets import Linear, Remainder, Set, States, concretised, sample_axis
-from .elementwise import mul
 from .functions import EXP, SIGMOID
 from .linear import combination, sub, sum_
+from .products import mul
 from .structural import selected
 from .unary import apply
 

@@ -16,7 +16,7 @@ from torch import Tensor
 from torch._ops import OpOverload
 
 from ..bounded import Example, aten, rule
-from ..clean import Clean, Samples
+from ..clean_state import Clean, Samples
 from ..errors import Undecided, UnsupportedOperator
 from ..forms import Form, ball_form
 from ..rows import NO_ROWS

@@ -7,7 +7,7 @@ piece [a, b] where f is convex, the maximum of d is at a or b, and for *any* p i
 
     d(x) >= d(p) + d'(p) (x - p) >= d(p) - max(0, d'(p) (p - a), -d'(p) (b - p)),
 
-so a computed critical point p (where f'(p) = lambda) is a candidate, not a bound; what it misses is paid for.
+so a computed critical point p (where f'(p) = lambda) is a candidate, not a bound: the slack above is added to it.
 Concave pieces likewise. With slope 0 the result is the exact range: at the ends and at the turning points; this is
 the interval rule, and what the affine rule falls back to where it would be wider.
 
@@ -27,7 +27,7 @@ from torch._ops import OpOverload
 
 from .. import rounding
 from ..bounded import rule
-from ..clean import Samples
+from ..clean_state import Samples
 from ..errors import VoidBounds
 from ..sets import Linear, Remainder, Set, States
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from torch import Tensor
 
+from ..budgets import Kind
 from ..lift import Given
-from ..terms import Kind
 from .base import Change
 from .moves import Moved, amount, valid_range
 

@@ -1,7 +1,7 @@
 """What a threat is: changes of samples, joined, restricted and counted.
 
 Every change gives a sample a few symbols, the same at every visit, so what the attacker did to it is the same in every
-epoch; `support.py` says from which set they are chosen. A change is one class, and **must define**
+epoch; `budgets.py` says from which set they are chosen. A change is one class, and **must define**
 
     deviation(values, raw, budgeted)   what can happen to a batch of values, all positions touched (`deviation.py`)
     __repr__                           itself as Python: a certificate records it, and ``eval`` makes the same threat
@@ -9,7 +9,7 @@ epoch; `support.py` says from which set they are chosen. A change is one class, 
 and says in class attributes, where the default is not right,
 
     about             what changes: "inputs", "targets", "weights" or "gradients"
-    kind              the set from which the symbols of one sample are chosen (`support.py`)
+    kind              the set from which the symbols of one sample are chosen (`budgets.py`)
     has_clean_state   whether symbols at zero mean "as observed": False keeps it out of every budget
     exclusive         whether it does not add up with other changes of the same thing
     adds_to_one       whether the targets of a sample add up to one whatever happens
@@ -33,9 +33,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ..budgets import Kind
 from ..lift import Given
 from ..symbols import Symbols
-from ..terms import Kind
 from .deviation import Deviation, positions
 from .lifting import Lifted, Lifting
 

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from ..budgets import Kind
 from ..lift import Given
-from ..terms import Kind
 from .base import Change, Clause, Threat
 from .deviation import Deviation
 from .one_hot import alternatives, check_one_hot

@@ -13,8 +13,8 @@ import torch
 from torch import Tensor
 
 from .. import rounding
+from ..budgets import Kind
 from ..lift import ball
-from ..terms import Kind
 from .base import Change
 from .deviation import Deviation, Diagonal
 from .moves import amount

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from .. import layout, rounding
 from ..bounded import Bounded
-from ..clean import Clean, Samples
+from ..clean_state import Clean, Samples
 from ..forms import Form, ball_form
 from ..rows import Rows
 from ..rules.linear import combination

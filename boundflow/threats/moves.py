@@ -22,9 +22,9 @@ import torch
 from torch import Tensor
 
 from .. import rounding
+from ..budgets import Kind
 from ..lift import Given, ball
 from ..rules.constants import constant
-from ..terms import Kind
 from .base import Change
 from .deviation import Deviation, Diagonal
 

@@ -19,14 +19,14 @@ from torch import Tensor
 import boundflow as bf
 from boundflow import support
 from boundflow.bounded import Bounded
-from boundflow.clean import Clean, Excess, OwnRows, Samples, without_own
+from boundflow.budgets import Columns, Kind, Part
+from boundflow.clean_state import Clean, Excess, OwnRows, Samples, without_own
 from boundflow.clipping import clipped_gradients
 from boundflow.factors import Factors
 from boundflow.forms import Form
 from boundflow.rules.functions import EXP, RELU, SIGMOID, TANH
 from boundflow.rules.unary import Function, range_of, shared_relaxation
 from boundflow.sets import Set
-from boundflow.terms import Columns, Kind, Part
 
 
 def share(certificate: bf.Certificate, x: Tensor, **options: object) -> float:

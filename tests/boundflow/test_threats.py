@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.func import functional_call, vmap
 
 import boundflow as bf
-from boundflow import clean
+from boundflow import clean_state
 from boundflow import symbols as symbols_module
 
 DRAWS = 60  # poisoned datasets of each threat
@@ -92,7 +92,7 @@ FEW = [name for name, (threat, *_) in THREATS.items() if threat.budget is not No
 @pytest.mark.parametrize("name", FEW)
 def test_touched_samples_by_their_intervals(name: str, pieces: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """Wherever a sum over samples could take a sample's own rows or all of its move, let it take the move."""
-    monkeypatch.setattr(clean, "WORTH_AN_INTERVAL", 1e9)
+    monkeypatch.setattr(clean_state, "WORTH_AN_INTERVAL", 1e9)
     threat, poison, task, prepare = THREATS[name]
     data = observed(task, torch.float64)
     data = data if prepare is None else prepare(data)
@@ -115,9 +115,9 @@ def test_a_sample_that_the_parameters_have_seen(lr: float, monkeypatch: pytest.M
     datasets = [data._replace(x=data.x + shift * torch.tensor([[1.0], [0.0]]).double()) for shift in moved]
     for steps in (2, 3, 4):
         monkeypatch.setattr(
-            clean, "WORTH_AN_INTERVAL", 0.0
+            clean_state, "WORTH_AN_INTERVAL", 0.0
         )  # rows in the first step, so that the weight knows the sample, then moves
-        recipe["callbacks"] = [lambda step: monkeypatch.setattr(clean, "WORTH_AN_INTERVAL", 1e9)]
+        recipe["callbacks"] = [lambda step: monkeypatch.setattr(clean_state, "WORTH_AN_INTERVAL", 1e9)]
         certificate = certified(T.AtMost(1, T.Linf(0.05)), "mse", data, "zonotope", epochs=steps, **recipe)
         runs = plain_runs(model, "mse", datasets, [torch.arange(2)] * steps, {"lr": lr})
         assert certificate.model is not None
@@ -132,7 +132,7 @@ def test_a_sample_that_the_parameters_have_seen(lr: float, monkeypatch: pytest.M
 
 def test_what_every_sample_may_change_stays_in_the_form(monkeypatch: pytest.MonkeyPatch) -> None:
     """All features move the same way and one target hardly: the rows of features are not those of touched samples."""
-    monkeypatch.setattr(clean, "WORTH_AN_INTERVAL", 1e9)
+    monkeypatch.setattr(clean_state, "WORTH_AN_INTERVAL", 1e9)
     data = observed("mse", torch.float64)
     model = nn.Linear(FEATURES, 1).double()
     nn.init.zeros_(model.weight), nn.init.zeros_(model.bias)

@@ -38,10 +38,10 @@ import torch
 from torch import Tensor
 
 from . import rounding
+from .budgets import Kind, Part, largest, term
 from .context import keeps_by_sample, thread
 from .forms import Form
 from .rows import Batch
-from .terms import Kind, Part, largest, term
 from .tuning import WORTH_AN_INTERVAL
 
 

@@ -5,7 +5,7 @@ Numbers come from three ranges, each counted up from its start: symbols of the r
 somebody looked at the run (a callback, a test input of the user's own loop), and symbols of one answer, whose space is
 dropped with it (`Symbols.child`). So whoever looks on, in whatever thread, never changes the numbers of the run.
 
-A symbol belongs to the sample that owns it and to a part of the threat (`terms.py`), or to nobody: free errors and
+A symbol belongs to the sample that owns it and to a part of the threat (`budgets.py`), or to nobody: free errors and
 derived symbols. Tables only grow; what was written is never changed.
 """
 
@@ -16,9 +16,9 @@ import threading
 
 import numpy as np
 
+from .budgets import FREE
 from .errors import MixedSymbols
 from .rows import Batch, Rows
-from .terms import FREE
 
 NOBODY = -1  # the owner of an error row or a derived symbol
 DERIVED = -2  # the part of a derived symbol
