@@ -4,8 +4,8 @@
 
 A replaced sample has any features and any label, so its gradient is only known to be clipped: every coordinate lies in
 [-C, C]. As an affine form, with F = c + G xi the form of the observed sample, |F| <= M there, and v the gradient of the
-replaced one, ``|v - F| <= C + M``: that is its radius where the sample is touched (`clean_state.py`). A gradient that is
-not finite (features can be so large that it overflows) counts as zero, or no norm would bound it.
+replaced one, ``|v - F| <= C + M``: that is its radius where the sample is touched (`clean_state.py`). A gradient that
+is not finite (features can be so large that it overflows) counts as zero, or no norm would bound it.
 """
 
 from __future__ import annotations
