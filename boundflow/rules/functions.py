@@ -200,8 +200,7 @@ function_rule(aten.silu.default, SILU, low=-9.0, high=9.0)
 
 @rule(aten.gelu.default, example=lambda t: (t(3, 4, low=-9.5, high=9.0),))
 def gelu(x: Set, *, approximate: str = "none") -> Set:
-    if approximate != "none":
-        raise UnsupportedOperator(f"gelu(approximate={approximate!r}) has no rule: use approximate='none'")
+    exactly(approximate)
     return apply(GELU, x)
 
 
@@ -284,7 +283,7 @@ def softplus_function(beta: float, threshold: float) -> Function:
 
 @rule(aten.softplus.default, example=lambda t: (t(3, 4, low=-4, high=22), 1.5, 20))
 def softplus(x: Set, beta: float = 1, threshold: float = 20) -> Set:
-    _positive("softplus", beta)
+    positive("softplus", beta)
     return apply(softplus_function(float(beta), float(threshold)), x)
 
 
@@ -317,7 +316,7 @@ def elu_function(alpha: float, scale: float, input_scale: float) -> Function:
 
 @rule(aten.elu.default, example=lambda t: (t(3, 4), 1.3, 1.1, 0.8))
 def elu(x: Set, alpha: float = 1, scale: float = 1, input_scale: float = 1) -> Set:
-    _positive("elu", alpha, scale, input_scale)
+    positive("elu", alpha, scale, input_scale)
     return apply(elu_function(float(alpha), float(scale), float(input_scale)), x)
 
 
@@ -343,7 +342,13 @@ def elu_slope(alpha: float, scale: float, input_scale: float) -> Function:
     )
 
 
-def _positive(name: str, *options: float) -> None:
+def exactly(approximate: str) -> None:
+    """Refuse the approximation of gelu by tanh."""
+    if approximate != "none":
+        raise UnsupportedOperator(f"gelu(approximate={approximate!r}) has no rule: use approximate='none'")
+
+
+def positive(name: str, *options: float) -> None:
     if not all(option > 0 for option in options):
         raise UnsupportedOperator(f"{name} has a rule for positive options only, got {options}")
 

@@ -103,7 +103,7 @@ def layer_norm_backward(
     normal = _normalised(x, sub(x, center), center, scale, terms)
     grad_x = grad_weight = grad_bias = None
     if wanted[0]:
-        g = grad if weight is None else mul(grad, weight)
+        g = grad if weight is None else mul(as_set(grad), weight)
         inner = combination(
             "layer_norm_backward",
             [(g, 1.0), (mean(g, axes, True), -1.0), (mul(normal, mean(mul(g, normal), axes, True)), -1.0)],

@@ -17,7 +17,7 @@ from .. import rounding
 from ..bounded import aten, rule
 from ..errors import UnsupportedOperator
 from ..forms import Form
-from ..sets import Linear, Remainder, Set, States, concretised, sample_axis
+from ..sets import Linear, Remainder, Set, States, as_set, concretised, sample_axis
 from .functions import EXP, SIGMOID
 from .linear import combination, sub, sum_
 from .products import mul
@@ -165,7 +165,7 @@ def log_softmax(x: Set, dim: int, half_to_float: bool) -> Set:
     aten._log_softmax_backward_data.default,
     example=lambda t: (t(2, 3), t(2, 3, low=-3, high=-0.1), 1, torch.float64),
 )
-def log_softmax_backward(grad: Set | Tensor, log_p: Set, dim: int, dtype: torch.dtype) -> Set:
+def log_softmax_backward(grad: Set | Tensor, log_p: Set | Tensor, dim: int, dtype: torch.dtype) -> Set:
     """``grad - p sum_j grad_j``."""
     total = sum_(grad, [dim], True)
-    return sub(grad, mul(apply(EXP, log_p), total))
+    return sub(grad, mul(apply(EXP, as_set(log_p)), total))

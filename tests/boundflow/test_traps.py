@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable
 
 import pytest
 import torch
@@ -636,3 +637,37 @@ def test_products_of_conditions() -> None:
     assert bool((certain * certain).lower.all())
     weighted = a * torch.full((2,), 3.0)
     assert float(weighted.lower.max()) <= 0.0 and float(weighted.upper.min()) >= 3.0
+
+
+@pytest.mark.parametrize(
+    "f",
+    [
+        torch.tanh,
+        torch.sigmoid,
+        F.softplus,
+        F.silu,
+        F.gelu,
+        F.elu,
+        lambda x: F.log_softmax(x, 1),
+        lambda x: F.layer_norm(x, [3]),
+    ],
+    ids=["tanh", "sigmoid", "softplus", "silu", "gelu", "elu", "log softmax", "layer norm"],
+)
+def test_a_gradient_that_is_a_set_goes_through_plain_functions(f: Callable[[torch.Tensor], torch.Tensor]) -> None:
+    """A plain parameter before sets: its own gradient is a set."""
+    x = torch.randn(4, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(0)).requires_grad_()
+    weights = bf.ball(torch.ones(4, 3, dtype=torch.float64), 0.1)
+    (found,) = torch.autograd.grad((f(x) * weights).sum(), x)
+    assert isinstance(found, bf.Bounded)
+    for scale in (0.9, 1.0, 1.1):
+        (plain,) = torch.autograd.grad((f(x) * scale).sum(), x)
+        assert bool(found.contains(plain).all())
+
+
+@pytest.mark.parametrize(
+    "f", [lambda x: F.gelu(x, approximate="tanh"), lambda x: F.elu(x, alpha=-1.0)], ids=["gelu", "elu"]
+)
+def test_options_are_refused_on_the_way_back_too(f: Callable[[torch.Tensor], torch.Tensor]) -> None:
+    x = torch.randn(4, 3, requires_grad=True)
+    with pytest.raises(bf.UnsupportedOperator):
+        torch.autograd.grad((f(x) * bf.ball(torch.ones(4, 3), 0.1)).sum(), x)
