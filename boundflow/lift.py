@@ -118,6 +118,7 @@ def centers(module: torch.nn.Module) -> torch.nn.Module:
         if isinstance(parameter, Bounded):
             plain = torch.nn.Parameter(parameter.center.clone(), requires_grad=parameter.requires_grad)
             torch.utils.swap_tensors(parameter, plain)
+            parameter._backward_hooks = None  # of the set, which is gone: the dict alone outlives the swap
     return module
 
 

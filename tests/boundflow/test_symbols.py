@@ -109,15 +109,14 @@ def test_an_unknown_reduction_method_is_refused() -> None:
 
 
 def test_an_own_loop_is_warned_once_when_its_sets_blow_up() -> None:
+    """With squared errors each step multiplies the widths, while the middles stay where plain training is."""
     x, y = data()
     torch.manual_seed(0)
-    model = bf.lift(nn.Sequential(nn.Linear(3, 8), nn.Tanh(), nn.Linear(8, 1)).double())
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
+    model = bf.lift(nn.Linear(3, 1).double())
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.3)
     with pytest.warns(bf.WideBounds, match="blown up") as caught:
-        for _ in range(60):
+        for _ in range(24):
             optimizer.zero_grad()
-            F.binary_cross_entropy_with_logits(model(bf.ball(x, 0.05)).squeeze(1), y).backward()
+            F.mse_loss(model(bf.ball(x, 0.05)).squeeze(1), y).backward()
             optimizer.step()
-            if float(model[0].weight.upper.max()) > 1e9:
-                break
     assert len(caught) == 1
