@@ -92,6 +92,7 @@ FIRST = {  # where a bug in a file most likely shows: those tests go first
     "training.py": ["tripwire", "programs_with_state", "review", "layout"],
     "tripwire.py": ["tripwire", "programs"],
     "rules/bilinear.py": ["operators", "budgets", "threats"],
+    "rules/constants.py": ["operators"],
     "rules/convolution.py": ["convolution", "traps", "operators"],
     "rules/corners.py": ["predictions"],
     "rules/elementwise.py": ["traps", "states", "laws", "budgets"],

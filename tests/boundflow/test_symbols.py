@@ -164,6 +164,20 @@ def test_every_reduction_method_holds_poisoned_trainings(method: str) -> None:
             assert bool(sets.contains(values.detach()).all())  # type: ignore[operator]
 
 
+def test_a_reduction_gives_every_scalar_the_errors_it_had() -> None:
+    """Radii of 0, 1, 2 and 3: the interval holds them in any case, and the form must, too."""
+    space = bf.Symbols(Linf(0.1), order=1)
+    model = bf.lift(nn.Linear(3, 1).double(), space)
+    amounts = [torch.tensor([[0.0, 1.0, 2.0]], dtype=torch.float64), torch.tensor([3.0], dtype=torch.float64)]
+    with torch.no_grad():
+        for parameter, amount in zip(model.parameters(), amounts, strict=True):
+            parameter.copy_(bf.ball(parameter.center, amount))
+    space.reduce(torch.optim.SGD(model.parameters(), lr=1.0))
+    for parameter, amount in zip(model.parameters(), amounts, strict=True):
+        reach = space.support(parameter.form)  # type: ignore[attr-defined]
+        assert bool((reach >= amount).all()) and torch.allclose(reach, amount.expand_as(reach))
+
+
 def test_an_unknown_reduction_method_is_refused() -> None:
     with pytest.raises(ValueError, match="girard"):
         bf.Symbols(Linf(0.1), reduction_method="best")
