@@ -45,6 +45,15 @@ def test_what_two_callbacks_of_one_step_keep_is_told_apart() -> None:
     assert bool((difference.upper >= widest).all())
 
 
+def test_test_inputs_that_come_one_after_the_other_are_told_apart() -> None:
+    x, _ = data()
+    symbols, threat = bf.Symbols(Linf(0.5)), Linf(0.25)
+    first, second = (threat.at_test_time(symbols, x[:4]) for _ in range(2))
+    difference = first.sum() - second.sum()  # of 24 features, each of which moves on its own
+    assert float(difference.upper) >= 6.0 and float(difference.lower) <= -6.0
+    assert float((first.sum() - first.sum()).spread.max()) < 1e-12
+
+
 def two_optimizers(joint: bool) -> tuple[float, int]:
     """The mean width of all parameters after training a network's layers with one optimizer, or with one each."""
     x, y = data()
@@ -74,6 +83,58 @@ def test_two_optimizers_on_one_space_are_as_tight_as_one() -> None:
     assert apart < 1.05 * together
 
 
+def test_two_optimizers_on_one_space_hold_poisoned_trainings() -> None:
+    """They take turns, so that what one of them derived is looked through after the other has stepped."""
+    x, y = data()
+    torch.manual_seed(0)
+    plain = nn.Sequential(nn.Linear(3, 3), nn.Tanh(), nn.Linear(3, 3), nn.Tanh(), nn.Linear(3, 1)).double()
+
+    def trained(model: nn.Sequential, symbols: bf.Symbols | None, x: Tensor) -> nn.Sequential:
+        if symbols is not None:
+            bf.lift(model, symbols)
+        optimizers = [torch.optim.SGD(model[layer].parameters(), lr=0.5, momentum=0.5) for layer in (0, 2)]
+        for optimizer in optimizers if symbols is not None else ():
+            symbols.attach(optimizer)
+        for number in range(6):
+            inputs = x if symbols is None else symbols.lift(x, y, torch.arange(len(x)))[0]
+            optimizers[number % 2].zero_grad()
+            F.binary_cross_entropy_with_logits(model(inputs).squeeze(1), y).backward()
+            optimizers[number % 2].step()
+        return model
+
+    sets = trained(copy.deepcopy(plain), bf.Symbols(Linf(0.05), order=4), x)
+    signs = torch.ones_like(x)
+    for corner in (
+        signs,
+        -signs,
+        x.sign(),
+        -x.sign(),
+        (2 * y - 1).unsqueeze(1) * signs,
+        (1 - 2 * y).unsqueeze(1) * signs,
+    ):
+        bf.check(trained(copy.deepcopy(plain), None, x + 0.0499 * corner), sets)
+
+
+def test_what_steps_aside_leaves_no_expansion_behind() -> None:
+    x, y = data()
+    symbols = bf.Symbols(Linf(0.01))
+    model = bf.lift(nn.Linear(3, 1).double(), symbols)
+
+    def step(model: nn.Module) -> torch.optim.Optimizer:
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        symbols.attach(optimizer)
+        model(symbols.lift(x, y, torch.arange(len(x)))[0]).sum().backward()
+        optimizer.step()
+        return optimizer
+
+    step(model)
+    expansion, steps = symbols.expansion, symbols.steps
+    with symbols.aside():
+        step(copy.deepcopy(model))
+        assert symbols.expansion is not expansion
+    assert symbols.expansion is expansion and symbols.steps == steps
+
+
 @pytest.mark.parametrize("method", reduction.METHODS)
 def test_every_reduction_method_holds_poisoned_trainings(method: str) -> None:
     x, y = data()
@@ -101,6 +162,20 @@ def test_every_reduction_method_holds_poisoned_trainings(method: str) -> None:
             plain_optimizer.step()
         for sets, values in zip(model.parameters(), run.parameters(), strict=True):
             assert bool(sets.contains(values.detach()).all())  # type: ignore[operator]
+
+
+def test_a_reduction_gives_every_scalar_the_errors_it_had() -> None:
+    """Radii of 0, 1, 2 and 3: the interval holds them in any case, and the form must, too."""
+    space = bf.Symbols(Linf(0.1), order=1)
+    model = bf.lift(nn.Linear(3, 1).double(), space)
+    amounts = [torch.tensor([[0.0, 1.0, 2.0]], dtype=torch.float64), torch.tensor([3.0], dtype=torch.float64)]
+    with torch.no_grad():
+        for parameter, amount in zip(model.parameters(), amounts, strict=True):
+            parameter.copy_(bf.ball(parameter.center, amount))
+    space.reduce(torch.optim.SGD(model.parameters(), lr=1.0))
+    for parameter, amount in zip(model.parameters(), amounts, strict=True):
+        reach = space.support(parameter.form)  # type: ignore[attr-defined]
+        assert bool((reach >= amount).all()) and torch.allclose(reach, amount.expand_as(reach))
 
 
 def test_an_unknown_reduction_method_is_refused() -> None:

@@ -12,10 +12,12 @@ from typing import Any
 
 import pytest
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 import boundflow as bf
 from boundflow import rounding
+from boundflow.chunks import in_pieces
 from boundflow.threats import L1, L2, AtMost, Labels, Linf, Missing
 
 THREADS, RUNS = 8, 4
@@ -130,6 +132,22 @@ def test_a_run_keeps_its_arithmetic_in_threads_of_autograd() -> None:
         other.join()
         found[mode] = max(float((p.grad.upper - p.grad.lower).max()) for p in model.parameters())
     assert found["nearest"] == 0.0 < found["outward"]
+
+
+def test_the_gradient_of_a_loss_is_charged_as_its_run_is_in_any_thread() -> None:
+    """Pieces of a batch pay for its whole length, also where PyTorch differentiates in a thread of its own."""
+    widths = []
+    for length in (1, 10000):
+        space = bf.Symbols()
+        held = bf.lift(nn.ParameterList([torch.linspace(-1, 1, 5, dtype=torch.float64)]), space)
+        with in_pieces(space, 2, length):
+            loss = F.binary_cross_entropy_with_logits(held[0], torch.full((5,), 0.3).double(), reduction="sum")
+            other = threading.Thread(target=loss.backward)
+            other.start()
+            other.join()
+        assert space.arithmetic.length == 1
+        widths.append(float((held[0].grad.upper - held[0].grad.lower).min()))
+    assert 0 < 1000 * widths[0] < widths[1]
 
 
 def test_importing_changes_nothing_for_plain_training() -> None:

@@ -152,6 +152,56 @@ def test_check_serves_loops_of_ones_own() -> None:
         bf.check(nn.Linear(4, 3), sets)
 
 
+def test_sets_are_compared_at_both_ends() -> None:
+    """Parameters and buffers, one element of which is outside."""
+    plain = nn.Linear(2, 1).double()
+    plain.register_buffer("seen", torch.zeros(2, dtype=torch.float64))
+    sets = bf.lift(copy.deepcopy(plain))
+    sets.seen = bf.ball(torch.zeros(2, dtype=torch.float64), 0.1)
+    bf.check(plain, sets)
+    for name in ("weight", "seen"):
+        for move in (0.2, -0.2):
+            other = copy.deepcopy(plain)
+            with torch.no_grad():
+                getattr(other, name)[..., 0] += move
+            with pytest.raises(bf.OutsideBounds, match=f"{name} of the plain module"):
+                bf.check(other, sets)
+
+
+class Deceiving(nn.Module):
+    """Answers otherwise for its last input where inputs are sets: another program than the plain one."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.head, self.added = nn.Linear(4, 1), 1.0
+
+    def forward(self, x: Tensor) -> Tensor:
+        added = torch.zeros(len(x), 1, dtype=torch.float64)
+        added[-1] = self.added * (not self.training and isinstance(x, bf.Bounded))
+        return self.head(x) + added
+
+
+@pytest.mark.parametrize("epsilon", [SMALL, 50.0], ids=["small", "wide"])
+def test_one_answer_outside_its_bounds_is_enough(epsilon: float) -> None:
+    """Wide bounds hold it, and the rehearsal still tells."""
+    x, y = data()
+    found = bf.certify(Deceiving().double(), (x, y), threat=Linf(SMALL), **RECIPE)
+    with pytest.raises(bf.OutsideBounds, match="1 of 12 inputs, on the inputs as observed"):
+        found.predict(x, epsilon=epsilon)
+
+
+def test_every_answer_is_compared_and_not_only_the_first() -> None:
+    x, y = data()
+    model = Deceiving().double()
+    model.added = 0.0
+    found = bf.certify(model, (x, y), threat=Linf(SMALL), **RECIPE)
+    found.predict(x)
+    found.model.added = 1.0
+    with pytest.raises(bf.OutsideBounds, match=r"1 of 12 inputs\. Likely"):
+        found.predict(x, epsilon=SMALL)
+
+
 def test_without_rounding_nothing_is_claimed() -> None:
     with bf.rounding.nearest():
         found = bf.certify(Centered().double(), data(), threat=Linf(0.0), **RECIPE)

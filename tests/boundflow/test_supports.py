@@ -1,0 +1,81 @@
+"""Supports are rounded up: what is computed in float32 is never less than the same in exact arithmetic."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+import boundflow as bf
+from boundflow.budgets import Kind, term
+from boundflow.expansion import Expansion
+from boundflow.factors import Factors
+from boundflow.forms import Form
+from boundflow.rows import Rows
+from boundflow.threats import Linf
+
+DEEP, DERIVED, COUNT = 9, 6, 40
+
+
+def random(*shape: int, seed: int = 0) -> Tensor:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
+
+
+def rows(first: int, count: int) -> Rows:
+    return Rows(np.arange(first, first + count))
+
+
+def expansion() -> Expansion:
+    weights = random(DERIVED, DEEP, seed=1)
+    return Expansion(rows(100, DERIVED), rows(0, DEEP), weights / weights.abs().sum(1, keepdim=True))
+
+
+def test_the_norm_of_a_ball() -> None:
+    for width in (2, 3, 30):
+        coefficients = random(COUNT, width, seed=width)
+        reach, _ = term(Kind.BALL, coefficients)
+        for line, found in zip(coefficients.tolist(), reach.tolist(), strict=True):
+            exact = sum(Fraction(number) ** 2 for number in line)
+            assert exact <= Fraction(found) ** 2 <= exact * Fraction(1.001)
+
+
+def test_what_is_looked_through_says_what_it_is_off_by() -> None:
+    elements, made = random(COUNT, DERIVED), expansion()
+    found, error = made.expanded(elements, rows(100, DERIVED))
+    off = (found.double() - elements.double() @ made.weights.double()).abs().sum(1)
+    assert bool((off <= error.double()).all()) and bool((off > 0).any())
+
+
+@pytest.mark.parametrize("bias", [False, True])
+def test_a_product_by_its_factors_says_what_it_is_off_by(bias: bool) -> None:
+    made, (count, inner, width) = expansion(), (5, 7, 8)
+
+    def form(*shape: int, seed: int) -> Form:
+        return Form(random(*shape, seed=seed), random(DERIVED, *shape, seed=seed + 1), torch.zeros(shape), rows(100, 6))
+
+    a, b, c = form(count, inner, seed=2), form(inner, width, seed=4), form(width, seed=6)
+    factors = Factors(a, b, c if bias else None)
+    factors.start(made)
+    found, error = factors.part(0, count)
+
+    def deep(x: Form) -> Tensor:
+        return torch.einsum("m...,mk->...k", x.generators.double(), made.weights.double())
+
+    exact = torch.einsum("imk,mj->ijk", deep(a), b.center.double())
+    exact = exact + torch.einsum("im,mjk->ijk", a.center.double(), deep(b)) + (deep(c) if bias else 0.0)
+    off = (found.double() - exact.flatten(0, 1)).abs().sum(1)
+    assert bool((off <= error.double()).all()) and bool((off > 0).any())
+
+
+def test_a_support_is_that_of_the_expansion_that_holds_now() -> None:
+    """The same rows before and after another reduction: what was sorted for the first says nothing of the second."""
+    space = bf.Symbols(Linf(0.1))
+    optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=1.0)
+    derived, (few, many) = space.fresh(1), (space.fresh(1), space.fresh(3))
+    kept = Form(torch.zeros(1), torch.ones(1, 1), torch.zeros(1), derived)
+    for deep, reach in ((few, 0.5), (many, 1.0), (few, 0.25)):
+        space.expands(optimizer, Expansion(derived, deep, torch.full((1, len(deep)), reach / len(deep))))
+        assert torch.allclose(space.support(kept), torch.full((2, 1), reach))
