@@ -62,7 +62,7 @@ class Tripwire:
     def __init__(self, nominal: nn.Module, certified: nn.Module, outward: bool):
         self.nominal, self.certified, self.outward = nominal, certified, outward
         self._plain = self._versions()
-        self._pending: list[tuple[int, list[str], Tensor]] = []
+        self._pending: list[tuple[int, list[tuple[str, int]], Tensor]] = []
 
     def _versions(self) -> dict[str, tuple[int, int]]:
         """Which plain buffers the run on sets has, and how often each was written to."""
@@ -85,24 +85,27 @@ class Tripwire:
         if not self.outward:
             return
         self._check_plain_state(number)
-        names, inside = [], []
-        for name, sets, value in _pairs(self.nominal, self.certified):
-            names.append(name)
-            inside.append(_inside(sets, value))
-        if not names:
+        pairs = list(_pairs(self.nominal, self.certified))
+        if not pairs:
             return
-        self._pending.append((number, names, torch.stack(inside)))
-        if not inside[0].is_cuda or len(self._pending) >= READ_EVERY:
+        lower = torch.cat([sets.set.bounds[0].flatten() for _, sets, _ in pairs])
+        upper = torch.cat([sets.set.bounds[1].flatten() for _, sets, _ in pairs])
+        value = torch.cat([value.detach().flatten() for _, _, value in pairs])
+        inside = (lower <= value) & (value <= upper)
+        sizes = [(name, value.numel()) for name, _, value in pairs]
+        self._pending.append((number, sizes, inside))
+        if not inside.is_cuda or len(self._pending) >= READ_EVERY:
             self.read()
 
     def read(self) -> None:
         """Raise for the first step that left the set."""
         pending, self._pending = self._pending, []
-        if not pending or bool(torch.stack([inside.all() for _, _, inside in pending]).all()):
+        if not pending or bool(torch.cat([inside for _, _, inside in pending]).all()):
             return
-        for number, names, inside in pending:
-            for name, held in zip(names, inside.tolist(), strict=True):
-                if not held:
+        for number, sizes, inside in pending:
+            parts = torch.split(inside, [size for _, size in sizes])
+            for (name, _), held in zip(sizes, parts, strict=True):
+                if not bool(held.all()):
                     raise OutsideBounds(f"{name} of the plain model left its bounds at step {number}. {REASONS}")
 
     def rehearse(self, number: int, model: nn.Module, step: Callable[[nn.Module], None]) -> None:
