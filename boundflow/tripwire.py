@@ -61,6 +61,8 @@ class Tripwire:
 
     def __init__(self, nominal: nn.Module, certified: nn.Module, outward: bool):
         self.nominal, self.certified, self.outward = nominal, certified, outward
+        self._modules = list(certified.modules())
+        self._parameters = [pair for pair in _pairs(nominal, certified) if isinstance(pair[1], nn.Parameter)]
         self._plain = self._versions()
         self._pending: list[tuple[int, list[tuple[str, int]], Tensor]] = []
 
@@ -84,8 +86,10 @@ class Tripwire:
         """Compare, and raise at once on a CPU or within a few steps on a GPU."""
         if not self.outward:
             return
-        self._check_plain_state(number)
-        pairs = list(_pairs(self.nominal, self.certified))
+        pairs = self._parameters
+        if any(module._buffers for module in self._modules):  # which a forward pass may have made, or made sets
+            self._check_plain_state(number)
+            pairs = list(_pairs(self.nominal, self.certified))
         if not pairs:
             return
         lower = torch.cat([sets.set.bounds[0].flatten() for _, sets, _ in pairs])
