@@ -255,10 +255,11 @@ def unwrapped_all(operands: Iterable[object]) -> tuple[list[Any], Arithmetic]:
     sets: list[Any] = []
     for operand in operands:
         if type(operand) is Bounded:
-            held = operand._checked().set
+            held = operand.set if operand._version == operand._recorded else operand._checked().set
             sets.append(held)
-            if held.symbols is not None and (found is None or held.symbols.arithmetic.outward > found.outward):
-                found = held.symbols.arithmetic
+            symbols = held.symbols
+            if symbols is not None and (found is None or symbols.arithmetic.outward > found.outward):
+                found = symbols.arithmetic
         elif isinstance(operand, list | tuple) and any(type(part) is Bounded for part in operand):
             inner, arithmetic = unwrapped_all(operand)
             sets.append(type(operand)(inner))

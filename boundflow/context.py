@@ -9,8 +9,6 @@ thread-local variable alone would not reach those).
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 
 
@@ -33,14 +31,17 @@ class _Thread(threading.local):
 thread = _Thread()
 
 
-@contextmanager
-def using(arithmetic: Arithmetic) -> Iterator[None]:
-    """Compute like this, in this thread."""
-    before, thread.arithmetic = thread.arithmetic, arithmetic
-    try:
-        yield
-    finally:
-        thread.arithmetic = before
+class using:
+    """Compute like this, in this thread: ``with using(arithmetic): ...``."""
+
+    def __init__(self, arithmetic: Arithmetic) -> None:
+        self.arithmetic = arithmetic
+
+    def __enter__(self) -> None:
+        self.before, thread.arithmetic = thread.arithmetic, self.arithmetic
+
+    def __exit__(self, *exception: object) -> None:
+        thread.arithmetic = self.before
 
 
 def keeps_by_sample() -> bool:

@@ -43,23 +43,36 @@ def ball(center: Given, radius: Tensor | float) -> Bounded:
     """All tensors within ``radius`` (a number or a tensor) of ``center``, elementwise."""
     center = _plain(center).clone()
     if isinstance(radius, Tensor):
-        amount = radius.detach().to(dtype=center.dtype, device=center.device)
-        valid = bool(((amount >= 0) & torch.isfinite(amount)).all())
-        center, amount = _side_by_side(center, rounding.up(amount))
+        center, bounds = _around_each(center, radius.detach())
     else:
-        valid = 0 <= radius < math.inf
-        amount = rounding.up(torch.full_like(center, radius))
-    if not valid:
-        raise ValueError("a radius must be a finite number that is not negative")
-    numbers = radius[radius > 0] if isinstance(radius, Tensor) else radius
-    if not isinstance(numbers, Tensor) or numbers.numel():
-        rounding.require_normal(float(numbers.min() if isinstance(numbers, Tensor) else numbers), center.dtype)
-    # a radius of zero is the point itself, not its neighbouring floats
-    bounds = torch.where(amount > 0, rounding.around(center, amount), center)
+        bounds = _around_all(center, radius)
     checked("ball", bounds, None)
     # the ball that holds the rounded interval, around the very center that was given
     form = ball_form(center, rounding.deviation(bounds, center))
     return Bounded(Set(bounds, form), strides=layout.of(center))
+
+
+def _around_all(center: Tensor, radius: float) -> Tensor:
+    """Bounds of a ball with one radius; with none it is the point itself, not its neighbouring floats."""
+    _check_radius(0 <= radius < math.inf)
+    rounding.require_normal(radius, center.dtype)
+    return rounding.around_by(center, radius) if radius > 0 else torch.stack((center, center))
+
+
+def _around_each(center: Tensor, radius: Tensor) -> tuple[Tensor, Tensor]:
+    """The center and the bounds of balls with a radius each, in the shape that both have together."""
+    positive = radius[radius > 0]  # before it is converted, which could make it zero
+    amount = radius.to(dtype=center.dtype, device=center.device)
+    _check_radius(bool(((amount >= 0) & torch.isfinite(amount)).all()))
+    if positive.numel():
+        rounding.require_normal(float(positive.min()), center.dtype)
+    center, amount = _side_by_side(center, rounding.up(amount))
+    return center, torch.where(amount > 0, rounding.around(center, amount), center)
+
+
+def _check_radius(valid: bool) -> None:
+    if not valid:
+        raise ValueError("a radius must be a finite number that is not negative")
 
 
 def _side_by_side(first: Tensor, second: Tensor) -> tuple[Tensor, Tensor]:

@@ -27,11 +27,11 @@ from .errors import UnsupportedOperator
 from .forms import Form
 from .rules.functions import SIGMOID, softplus_function
 from .rules.linear import combination, mean, neg, sub, sum_
-from .rules.products import mul, product, scaled, square
+from .rules.products import hull, mul, product, scaled, square
 from .rules.softmax import log_softmax_last, softmax_last
 from .rules.structural import selected
 from .rules.unary import apply
-from .sets import Operand, Set, as_set, concretised, point, same_kind, symbols_of
+from .sets import Operand, Set, as_set, concretised, point, same_kind, symbols_of, value, varies
 
 THRESHOLD = 40.0  # above it softplus(z) is z, within exp(-40)
 
@@ -57,10 +57,10 @@ class BinaryCrossEntropy(torch.autograd.Function):
     @internal
     def forward(ctx: Any, logits: Tensor, targets: Tensor, sharp: bool) -> Set:
         ctx.save_for_backward(logits, targets)
-        z, y = as_set(logits), as_set(targets)
-        bounds = _bce_bounds(z.bounds, y.bounds.unbind(0)[: 1 if y.exact else 2])
+        z, y = as_set(logits), unwrapped(targets)
+        bounds = _bce_bounds(z.bounds, y.bounds.unbind(0) if varies(y) else (value(y),))
         form = None
-        if z.affine or y.affine:
+        if z.affine or (varies(y) and y.affine):
             summands = [(apply(softplus_function(1.0, THRESHOLD), z), 1.0), (product(y, z, sharp=False), -1.0)]
             form = combination("binary_cross_entropy", summands, sharp=False).form
             charge = rounding.gamma(8, z.dtype) * (1 + 2 * z.form.modulus)
@@ -71,7 +71,7 @@ class BinaryCrossEntropy(torch.autograd.Function):
     @first_order
     def backward(ctx: Any, grad: Tensor) -> tuple[Set | None, ...]:
         logits, targets = ctx.saved_tensors
-        summands = [(apply(SIGMOID, as_set(logits)), 1.0), (as_set(targets), -1.0)]
+        summands = [(apply(SIGMOID, as_set(logits)), 1.0), (unwrapped(targets), -1.0)]
         slope = combination("binary_cross_entropy", summands, terms=6, sharp=False)  # loses a thousandth at most
         for_targets = mul(as_set(grad), neg(as_set(logits))) if ctx.needs_input_grad[1] else None
         return mul(as_set(grad), slope), for_targets, None
@@ -80,18 +80,18 @@ class BinaryCrossEntropy(torch.autograd.Function):
 def _bce_bounds(z: Tensor, targets: tuple[Tensor, ...]) -> Tensor:
     """Linear in y, so y at its ends; convex in z, so largest at the ends and smallest at logit(y) or the nearer end."""
     bounds = None
+    low, high = z.unbind(0)
     for y in targets:
-        first, second = (F.softplus(z, 1, THRESHOLD) - y * z).unbind(0)
-        best = torch.logit(y.clamp(0, 1)).clamp(z[0], z[1])
-        inner = F.softplus(best, 1, THRESHOLD) - y * best
-        ends = torch.minimum(torch.minimum(first, second), inner), torch.maximum(first, second)
-        if bounds is not None:
-            ends = torch.minimum(ends[0], bounds[0]), torch.maximum(ends[1], bounds[1])
-        bounds = torch.stack(ends)
+        at = torch.stack((low, high, torch.logit(y.clamp(0, 1)).clamp(low, high)))
+        values = torch.addcmul(F.softplus(at, 1, THRESHOLD), y, at, value=-1)
+        ends = torch.stack(torch.aminmax(values, dim=0))
+        bounds = ends if bounds is None else hull(torch.cat((ends, bounds)))
     assert bounds is not None
-    moduli = 1 + z.abs().amax(0) * (1 + (targets[0].abs() if len(targets) == 1 else torch.stack(targets).abs().amax(0)))
+    largest = targets[0].abs() if len(targets) == 1 else torch.stack(targets).abs().amax(0)
+    charge = rounding.gamma(16, z.dtype)
     # logit(y) is only near the minimum, but the loss is flat there: an error d costs d^2 / 8
-    return rounding.widened(bounds, moduli * rounding.gamma(16, z.dtype) + math.exp(-THRESHOLD))
+    amount = z.abs().amax(0).mul_(1 + largest).mul_(charge).add_(charge + math.exp(-THRESHOLD))
+    return rounding.widened(bounds, amount)
 
 
 @replaces(F.binary_cross_entropy_with_logits, torch.binary_cross_entropy_with_logits)
@@ -106,10 +106,11 @@ def binary_cross_entropy_with_logits(
 ) -> Tensor:
     """PyTorch's function on sets; bounded targets are allowed."""
     _no_legacy(size_average, reduce)
-    if input.shape != target.shape:
-        raise ValueError(f"target has shape {tuple(target.shape)}, but the logits have {tuple(input.shape)}")
-    same_kind(unwrapped(input), unwrapped(target))
-    target = target if isinstance(target, Bounded) else target.to(input.dtype)
+    logits, targets = unwrapped(input), unwrapped(target)  # asking tensors themselves takes another way each time
+    if logits.shape != targets.shape:
+        raise ValueError(f"target has shape {tuple(targets.shape)}, but the logits have {tuple(logits.shape)}")
+    same_kind(logits, targets)
+    target = target if isinstance(target, Bounded) else target.to(logits.dtype)
     if pos_weight is None:
         losses = applied(BinaryCrossEntropy, input, target, reduction == "none")
     else:

@@ -119,18 +119,25 @@ def middle(bounds: Tensor) -> tuple[Tensor, Tensor]:
     """A center and a radius whose ball holds the interval."""
     lower, upper = bounds.unbind(0)
     center = (lower + upper).mul_(0.5)
-    return center, up(torch.maximum(upper - center, center - lower))
+    return center, deviation(bounds, center)
 
 
 def deviation(bounds: Tensor, center: Tensor) -> Tensor:
     """``max(upper - center, center - lower)``: how far a value can be from the center."""
     lower, upper = bounds.unbind(0)
-    return up(torch.maximum(upper - center, center - lower))
+    farthest = torch.maximum(upper - center, center - lower)
+    return farthest.mul_(1 + 8 * UNIT[farthest.dtype]) if thread.arithmetic.outward else farthest  # as `up` does
 
 
 def around(center: Tensor, radius: Tensor) -> Tensor:
     """Bounds ``center -+ radius``, rounded outwards."""
     return outward(torch.stack((center - radius, center + radius)))
+
+
+def around_by(center: Tensor, radius: float) -> Tensor:
+    """Bounds ``center -+ radius`` for a number, which is rounded when it meets the tensor: longer by `up` before."""
+    reach = radius * (1 + 8 * UNIT[center.dtype]) if thread.arithmetic.outward else radius
+    return outward(torch.stack((center - reach, center + reach)))
 
 
 def require_full_precision(x: Set | Tensor, convolution: bool = False) -> None:

@@ -179,8 +179,11 @@ class States(Generic[Part]):
         self.operands: tuple[Part, ...] = operands
         self.views: list[tuple[Part, ...]] = [operands]
         if found is True:
-            known = [x for x in operands if type(x) is Set and x.clean is not None]
-            found = samples_of(*operands) if known else None
+            found = None
+            for x in operands:
+                if type(x) is Set and x.clean is not None:
+                    found = samples_of(*operands)
+                    break
         self.found: tuple[Samples, int] | None = found or None
         if self.found is not None:
             self.views.append(tuple(x.untouched if isinstance(x, Set) else x for x in operands))
@@ -194,6 +197,7 @@ class States(Generic[Part]):
         nonnegative: bool = False,
         sharp: bool = True,
         factors: Factors | None = None,
+        keeps_order: bool = False,
     ) -> Set:
         """The set with this linear part and these remainders, one for each state."""
         (bounds, radius), form = remainders[0], None
@@ -205,7 +209,8 @@ class States(Generic[Part]):
             samples, axis = self.found
             clean = Clean(*remainders[1], axis, samples)
         symbols = symbols_of(*self.operands)
-        return concretised(name, bounds, form, symbols, nonnegative, clean, sharp, factors)
+        keeps_order = keeps_order and not (sharp and form is not None)
+        return concretised(name, bounds, form, symbols, nonnegative, clean, sharp, factors, keeps_order)
 
 
 def checked(operator: str, bounds: Tensor, symbols: Symbols | None) -> None:
@@ -241,11 +246,13 @@ def concretised(
     clean: Clean | None = None,
     sharp: bool = True,
     factors: Factors | None = None,
+    keeps_order: bool = False,
 ) -> Set:
     """The set that is both in the interval and in the affine form.
 
     Where the interval is known to be as tight as the form can be, ``sharp=False`` saves the support function; of a
-    product, its ``factors`` may make it cheaper.
+    product, its ``factors`` may make it cheaper. Where ends are clamped and nothing is added, the interval of a
+    checked set ``keeps_order`` and is finite: it is not checked again.
     """
     if nonnegative:
         bounds = bounds.clamp_min(0.0)
@@ -261,7 +268,8 @@ def concretised(
         if clean is not None and clean.radius is not None:
             inner = _within(clean.bounds, form.center, reach[1] if apart else reach, clean.radius)
             clean = clean.but(inner, clean.radius)
-    checked(operator, bounds, symbols)
+    if not keeps_order:
+        checked(operator, bounds, symbols)
     if clean is not None:
         inner = clean.bounds.clamp_min(0.0) if nonnegative else clean.bounds
         checked(operator, inner, symbols)
@@ -338,7 +346,7 @@ def value(x: Operand) -> Tensor | float:
 
 def own_axis(*operands: Part) -> tuple[list[Part], int | None]:
     """Operands of an elementwise operator and their common sample axis; own rows that do not fit are written out."""
-    marked = [x for x in operands if type(x) is Set and x.affine and has_own_rows(x)]
+    marked = [x for x in operands if type(x) is Set and x.affine and x.form.rows.batch is not None]
     if not marked:
         return list(operands), None
     form, shape = marked[0].form, _together(operands)
@@ -410,12 +418,14 @@ def symbols_of(*operands: Operand | None) -> Symbols | None:
 
 def same_kind(*operands: Operand | None) -> None:
     """Refuse to mix dtypes or devices; 0-dimensional plain tensors and integers convert as in PyTorch."""
-    reference = next((x for x in operands if isinstance(x, Set) and x.dtype is not torch.bool), None)
-    if reference is None:
+    for reference in operands:
+        if type(reference) is Set and reference.dtype is not torch.bool:
+            break
+    else:
         return
     dtype, device = reference.dtype, reference.device
     for x in operands:
-        if x is reference or not isinstance(x, Tensor | Set) or (x.dim() == 0 and not isinstance(x, Set)):
+        if x is reference or isinstance(x, int | float) or x is None or (x.dim() == 0 and type(x) is not Set):
             continue
         if x.device != device:
             raise MixedTensors(f"tensors on {x.device} and {device} met: move one with .to()")

@@ -12,6 +12,7 @@ A ReLU passes ``grad * step(z)`` with step 0, 1, or undecided: 1/2 +- 1/2 as an 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import lru_cache
 
 import torch
 from torch import Tensor
@@ -44,8 +45,11 @@ from .products import hull, mul
 def _ends(x: Operand, other: Set | Tensor) -> tuple[Tensor, Tensor]:
     """(lower, upper) of an operand; a number that the dtype does not hold stands for its neighbours too."""
     if isinstance(x, int | float):
-        x = constant(float(x), other.dtype, other.device)
+        x = _number(float(x), other.dtype, other.device)
     return (x.bounds[0], x.bounds[1]) if isinstance(x, Set) else (x, x)
+
+
+_number = lru_cache(maxsize=256)(constant)  # comparisons only read it
 
 
 def _condition(certain: Tensor, impossible: Tensor, *operands: Operand) -> Set:
@@ -248,7 +252,7 @@ def gated(grad: Set | Tensor, condition: Set, x: Set | Tensor | None = None, cle
 
 def _gate_result(over: States[Set], remainders: list[Remainder], linear: Linear | None, condition: Set) -> Set:
     # decided gates keep or clear the bounds, and an undecided one takes the hull with 0: no form does better
-    result = over.result("gate", remainders, linear, sharp=False)
+    result = over.result("gate", remainders, linear, sharp=False, keeps_order=True)
     result.symbols = symbols_of(result, condition)
     return result
 
@@ -299,4 +303,5 @@ def hardtanh_backward(grad: Set | Tensor, x: Set | Tensor, low: float, high: flo
 
 
 def _gated_by(grad: Set | Tensor, x: Set | Tensor, condition: Callable[[Set | Tensor], Set]) -> Set:
-    return gated(grad, condition(x), x, condition(x.untouched) if isinstance(x, Set) else condition(x))
+    clean_condition = condition(x.untouched) if isinstance(x, Set) and x.clean is not None else None
+    return gated(grad, condition(x), x, clean_condition)

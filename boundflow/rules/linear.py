@@ -68,6 +68,8 @@ def summed(
         bounds = rounding.outward_sum(f(view.bounds, 1), f(view.bounds.abs(), 1), terms)
         return Remainder(bounds, _summed_radius(view.form.radius, x.form, f, terms) if x.affine else None)
 
+    if not x.affine and x.clean is None:
+        return concretised(name, remainder(x).bounds, None, x.symbols, x.nonnegative)
     over = States(x, found=None if x.clean is None or axis is None else (x.clean.samples, axis))
     linear = None
     if x.affine:
@@ -241,11 +243,14 @@ def combination(
 
     ``sharp=False`` saves the support function where the summands hardly share symbols, or only the form is of interest.
     """
-    operands, axis = own_axis(*(x for x, _ in summands))
+    operands, axis = [x for x, _ in summands], None
     same_kind(*operands)
-    if axis is None and charged is not None:
-        charged = [(x.dense() if isinstance(x, Set) else x, a) for x, a in charged]
-    summands = [(x, a) for x, (_, a) in zip(operands, summands, strict=True)]
+    affine = any(type(x) is Set and x.affine for x in operands)
+    if affine:
+        operands, axis = own_axis(*operands)
+        summands = [(x, a) for x, (_, a) in zip(operands, summands, strict=True)]
+        if axis is None and charged is not None:
+            charged = [(x.dense() if isinstance(x, Set) else x, a) for x, a in charged]
     sets = [x for x in operands if isinstance(x, Set)]
     like, dims = sets[0].bounds, max(x.dim() for x in operands if isinstance(x, Tensor | Set))
     for x, a in summands:
@@ -253,7 +258,7 @@ def combination(
         if isinstance(x, int | float):
             rounding.require_normal(x, like.dtype)
     once = charged is None and terms <= 3 and _rounds_once(summands, like.dtype)
-    coefficients, affine = [a for _, a in summands], any(x.affine for x in sets)
+    coefficients = [a for _, a in summands]
 
     def remainder(*view: Operand) -> Remainder:
         parts = list(zip(view, coefficients, strict=True))

@@ -102,11 +102,12 @@ def _bilinear(
     *others: Operand,
 ) -> Set:
     """``a b`` as an affine form, with an interval of its own, which may ask for other operands, in every state."""
-    (a, b), axis = own_axis(a, b)
-    over = States(a, b, *others)
-    if not any(isinstance(x, Set) and x.affine for x in (a, b)):
+    if not any(type(x) is Set and x.affine for x in (a, b)):
+        over = States(a, b, *others)
         remainders = [Remainder(interval(*view), None) for view in over.views]
         return over.result(name, remainders, nonnegative=never_negative)
+    (a, b), axis = own_axis(a, b)
+    over = States(a, b, *others)
     dims = max(x.dim() for x in (a, b) if isinstance(x, Tensor | Set))
 
     def left(rows: Tensor, y: Tensor) -> Tensor:
@@ -136,11 +137,12 @@ def quotient(x: Set, divisor: float) -> Set:
     """``x / divisor`` for a number other than zero."""
     rounding.require_normal(divisor, x.dtype)
 
-    def interval(x: Set, inverse: Set) -> Tensor:
+    def interval(x: Set, inverse: Operand) -> Tensor:
         raw = (x.bounds if divisor > 0 else x.bounds.flip(0)) / divisor
         return rounding.outward_sum(raw, raw.abs(), 1)
 
-    return _bilinear("div", x, _reciprocal_ball(divisor, x), interval, nonnegative(x, divisor), False)
+    inverse: Operand = _reciprocal_ball(divisor, x) if x.affine else divisor  # which an interval does not ask for
+    return _bilinear("div", x, inverse, interval, nonnegative(x, divisor), False)
 
 
 def square(x: Set) -> Set:

@@ -35,6 +35,11 @@ ROUNDINGS = 4  # PyTorch's elementary functions are within a few units in the la
 FLOOR = 1024  # and within this many smallest normal numbers where they underflow
 
 
+def of_value(x: Tensor, y: Tensor) -> Tensor:
+    """The moduli of a formula that only rounds its result."""
+    return y
+
+
 @dataclass(frozen=True, eq=False)
 class Function:
     """A function of one variable, described well enough to bound it. ``curvature`` has one sign per piece."""
@@ -47,7 +52,7 @@ class Function:
     turning: tuple[float, ...] = ()
     increasing: bool = True  # before the first turning point
     critical: Callable[[Tensor, int], Tensor] | None = None  # slope, piece -> where f' equals the slope
-    moduli: Callable[[Tensor, Tensor], Tensor] | None = lambda x, y: y  # of |x|, |f(x)|; None: f is exact
+    moduli: Callable[[Tensor, Tensor], Tensor] | None = of_value  # of |x|, |f(x)|; None: f is exact
     correctly_rounded: bool = False  # then one step outwards is all that a value can be off
     extra: float = 0.0  # what PyTorch's formula is off by besides rounding
     domain: tuple[float, float] = (-math.inf, math.inf)
@@ -60,7 +65,8 @@ def allowance(function: Function, bounds: Tensor, image: Tensor) -> Tensor:
     """How far a floating-point value of f on the interval may be from the true one."""
     if function.moduli is None:
         return torch.zeros_like(image[0])
-    moduli = function.moduli(bounds.abs().amax(0), image.abs().amax(0))
+    largest = image.abs().amax(0)
+    moduli = largest if function.moduli is of_value else function.moduli(bounds.abs().amax(0), largest)
     lost = function.extra + FLOOR * rounding.tiny(1, image.dtype)
     return moduli * rounding.gamma(ROUNDINGS, image.dtype) + lost
 
@@ -220,7 +226,8 @@ def apply(function: Function, x: Set) -> Set:
     never_negative = function.smallest >= 0 or (function.keeps_sign and x.nonnegative)
     if not x.affine:
         remainders = [Remainder(image, None) for image in images]
-        return over.result(function.name, remainders, nonnegative=never_negative)
+        exact = function.moduli is None and function.increasing and not function.turning  # f of the ends, in order
+        return over.result(function.name, remainders, nonnegative=never_negative, keeps_order=exact)
     slope, mu, deltas = _one_line(function, over, images)
     form, charge = x.form, rounding.gamma(2, x.dtype)
 
