@@ -2,8 +2,8 @@
 
 An image x, with pixels in [0, 1], becomes V (x - m): m is the mean of the training images, and the rows of V are the 32
 eigenvectors of their covariance with the largest eigenvalues, with the sign that makes the entry of largest absolute
-value positive. The components are fixed beforehand: a threat to labels leaves them alone, and one to images is not about
-this dataset.
+value positive. The components are fixed beforehand: a threat to labels leaves them alone, and one to images is not
+about this dataset.
 """
 
 from pathlib import Path
