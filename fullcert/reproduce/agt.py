@@ -164,7 +164,7 @@ def _magic() -> Iterator[tuple[Attack, float | None]]:
     gpu=True,
 )
 def mnist(scale: Scale) -> list[Case]:
-    return cases(_mnist(), scale, {"samples": 6000, "hidden": 0, "test": 1000})
+    return cases(_mnist(), scale, {"samples": 1500, "hidden": 0, "test": 1000})
 
 
 def _mnist() -> Iterator[tuple[Attack, float | None]]:
