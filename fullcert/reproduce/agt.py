@@ -4,9 +4,9 @@ One network, all samples at once, a few steps of plain gradient descent with cro
 
     w(t + 1) = w(t) - lr / (1 + decay t) gradient(t),   t = 0, 1, ...
 
-The test inputs are not attacked. AGT counts the samples that the attacker touches *per batch*: in every step, k others.
-Here k is for the whole run, the samples are the same in every step. With all samples in one batch the published recipes
-attack one dataset in either reading, and any attack of ours is one of theirs: theirs is the larger threat.
+The test inputs are not attacked. AGT counts the samples that the attacker touches *per batch*: k in every step, and not
+the same ones. Here k is for the whole run, and a sample that was touched is the same in every step. An attacker of ours
+is one of theirs: a certificate of theirs covers more, which is a part of the gap between the figures.
 
 `--quick` takes the first samples only and as small a share of them for k, with fewer hidden units: `fixed` says how
 many. What was published is not about these, and is left out.
