@@ -117,3 +117,9 @@ def test_magic_reaches_the_published_nominal_accuracy() -> None:
 def test_mnist_on_few_digits() -> None:
     found = agt.certified(Attack("mnist-32", 200, 0, 1, 5.0, 1.0, k=1, labels=True, test=100), 0, CPU)
     assert 0 < found.value <= (found.nominal or 0)
+
+
+def test_intervals_give_the_figure_of_agt() -> None:
+    """On the whole recipe: the same sets as AGT's, of parameters that are intervals, with k in every step."""
+    attack = Attack("half-moons", 3000, 128, 4, 2.0, 0.6, k=1, labels=True, domain="interval")
+    assert agt.certified(attack, 0, CPU).value == pytest.approx(91.0, abs=0.41)
