@@ -164,7 +164,10 @@ def rows(plan: list[Work], folder: Path) -> list[Row]:
     cases: dict[tuple[str, int], list[Work]] = {}
     for work in plan:
         cases.setdefault((work.experiment.id, work.number), []).append(work)
-    return [_row(works, [finished(work, folder) or {} for work in works]) for works in cases.values()]
+    found = [_row(works, [finished(work, folder) or {} for work in works]) for works in cases.values()]
+    experiments = {work.experiment.id: work.experiment for work in plan}
+    groups = {id: [row for row in found if row["id"] == id] for id in experiments}
+    return [row for id, group in groups.items() for row in [*group, *experiments[id].derive(group)]]
 
 
 def _row(works: list[Work], found: list[dict[str, Any]]) -> Row:

@@ -72,6 +72,7 @@ class Experiment:
     draw: Callable[[list[dict[str, Any]], Any], None] | None = None  # rows and a figure of matplotlib; None: a chart
     gpu: bool = False  # takes too long without one
     value: str = "certified accuracy (%)"
+    derive: Callable[[list[dict[str, Any]]], list[dict[str, Any]]] = lambda rows: []  # rows that follow from others
 
 
 EXPERIMENTS: dict[str, Experiment] = {}
