@@ -6,7 +6,8 @@ One network, all samples at once, a few steps of plain gradient descent with cro
 
 The test inputs are not attacked. AGT counts the samples that the attacker touches *per batch*: k in every step, and not
 the same ones. Here k is for the whole run, and a sample that was touched is the same in every step. An attacker of ours
-is one of theirs: a certificate of theirs covers more, which is a part of the gap between the figures.
+is one of theirs: a certificate of theirs covers more, which is a part of the gap between the figures. In the domain of
+intervals nothing follows a sample from step to step, k is per step as well, and the figures are those of AGT.
 
 `--quick` takes the first samples only and as small a share of them for k, with fewer hidden units: `fixed` says how
 many. What was published is not about these, and is left out.
@@ -26,7 +27,7 @@ from fullcert.datasets import Split, load
 from fullcert.reproduce.experiments import Case, Outcome, Scale, Setting, experiment
 
 GPU_MEMORY, CPU_MEMORY = 2.0**35, 2.0**32
-PER_STEP = "AGT lets the attacker touch k other samples in every step, where our k is for the whole run."
+PER_STEP = "AGT lets the attacker touch k other samples in every step, as our intervals do; our k is for the whole run."
 
 
 @dataclass(frozen=True)
