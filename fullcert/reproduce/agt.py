@@ -7,7 +7,7 @@ One network, all samples at once, a few steps of plain gradient descent with cro
 The test inputs are not attacked. AGT counts the samples that the attacker touches *per batch*: k in every step, and not
 the same ones. Here k is for the whole run, and a sample that was touched is the same in every step. An attacker of ours
 is one of theirs: a certificate of theirs covers more, which is a part of the gap between the figures. In the domain of
-intervals nothing follows a sample from step to step, k is per step as well, and the figures are those of AGT.
+intervals nothing follows a sample from step to step, k is per step as well, and the figures are near AGT's or above.
 
 `--quick` takes the first samples only and as small a share of them for k, with fewer hidden units: `fixed` says how
 many. What was published is not about these, and is left out.
