@@ -182,7 +182,8 @@ def contraction(
     if not any(isinstance(x, Set) and x.clean is not None for x in (a, b)):
         return concretised(name, interval(a, b, bias), None, symbols_of(a, b, bias))
     over = _apart_states(a, b, samples(a, b)[2], *(() if bias is None else (bias,)))
-    return over.result(name, [Remainder(interval(*view), None) for view in over.views])
+    views = [over.views[0], *(tuple(map(_interval_alone, view)) for view in over.views[1:])]
+    return over.result(name, [Remainder(interval(*view), None) for view in views])
 
 
 def _affine_contraction(
@@ -250,8 +251,15 @@ def _apart_states(a: Set | Tensor, b: Set | Tensor, axis: int | None, *others: S
 
 def _interval(a: Set | Tensor, b: Set | Tensor, f: Product, terms: float) -> Tensor:
     """The interval of a product of two intervals, whatever their forms are."""
-    a, b = (Set(x.bounds) if isinstance(x, Set) and not x.exact else x for x in (a, b))
-    return rounding.around(*_ball_product(a, b, f, terms))
+    return rounding.around(*_ball_product(_interval_alone(a), _interval_alone(b), f, terms))
+
+
+def _interval_alone(x: Set | Tensor) -> Set | Tensor:
+    """An operand without its form: where samples were left alone, the form still has the center of the touched ones.
+
+    A flipped label is at the other end of its interval; the ball around the middle that holds the clean end holds both.
+    """
+    return Set(x.bounds) if isinstance(x, Set) and not x.exact else x
 
 
 def matrix_samples(a: Set | Tensor, b: Set | Tensor) -> tuple[Set | Tensor, Set | Tensor, int | None]:

@@ -1,7 +1,9 @@
 """Datasets by name: `load(name, folder, seed)`. Each is one function in one file; a new file is imported here."""
 
-from fullcert.datasets import bundled, cifar, mnist, moons, pneumonia  # noqa: F401  (they register themselves)
+# those that register themselves
+from fullcert.datasets import bundled, cifar, components, magic, mnist, moons, pneumonia  # noqa: F401
 from fullcert.datasets.adult import adult_columns
+from fullcert.datasets.cars import Cars, auto_mpg
 from fullcert.datasets.catalogue import ABOUT, DATASETS, PAIRS, About, Dataset, Split, listed, load, register
 from fullcert.datasets.moons import two_moons
 from fullcert.datasets.sources import Copy, File
@@ -11,11 +13,13 @@ __all__ = [
     "DATASETS",
     "PAIRS",
     "About",
+    "Cars",
     "Copy",
     "Dataset",
     "File",
     "Split",
     "adult_columns",
+    "auto_mpg",
     "listed",
     "load",
     "register",

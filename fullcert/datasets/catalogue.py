@@ -44,7 +44,7 @@ class About:
 
     samples: tuple[int, int, int]  # training, validation, test
     shape: tuple[int, ...]
-    classes: int
+    classes: int  # 0: numbers are predicted
     licence: str
     files: tuple[File, ...] = ()
     package: str | None = None  # whose copy of the data is read
@@ -73,6 +73,9 @@ def load(name: str, folder: Path, seed: int) -> Dataset:
     """The dataset called `name`."""
     if name in DATASETS:
         return DATASETS[name](folder, seed)
+    if name in ABOUT and not ABOUT[name].classes:
+        table = ABOUT[name].files[0].path(folder)
+        raise Mistake(f"{name} has numbers to predict, not classes: give its table, with --data {table} and --target")
     family, pair = pair_of(name)
     return PAIRS[family](folder, pair)
 
@@ -81,7 +84,8 @@ def pair_of(name: str) -> tuple[str, tuple[int, int]]:
     """A family and two of its classes: `mnist-1-7` is ("mnist", (1, 7))."""
     found = re.fullmatch(r"(.+)-([0-9])-([0-9])", name)
     if not found or found[1] not in PAIRS:
-        names = ", ".join(sorted({*DATASETS, *ABOUT, *(f"{family}-A-B" for family in PAIRS)}))
+        known = (one for one, about in ABOUT.items() if about.classes)
+        names = ", ".join(sorted({*DATASETS, *known, *(f"{family}-A-B" for family in PAIRS)}))
         raise Mistake(f"there is no dataset called {name!r}: choose one of {names} (A and B: two classes from 0 to 9)")
     if found[2] == found[3]:
         raise Mistake(f"{name!r} names one class twice: choose two classes, such as {found[1]}-1-7")

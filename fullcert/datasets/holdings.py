@@ -80,6 +80,10 @@ def present(folder: Path) -> list[Row]:
 
 
 def files_of(names: list[str]) -> Iterator[tuple[str, File]]:
-    """The files of the datasets with these names, each once; unknown names are told before the first."""
-    families = list(dict.fromkeys(map(listed, names)))
-    return ((family, file) for family in families for file in ABOUT[family].files)
+    """The files of the datasets with these names, each once and by its first dataset; unknown names are told first."""
+    families = dict.fromkeys(map(listed, names))
+    owners: dict[File, str] = {}
+    for family in families:
+        for file in ABOUT[family].files:
+            owners.setdefault(file, family)
+    return ((family, file) for file, family in owners.items())

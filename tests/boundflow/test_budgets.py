@@ -882,3 +882,28 @@ def test_a_gradient_that_overflows_counts_as_zero() -> None:
         model.weight.fill_(1.0)
     clipped_gradients(model, torch.arange(3), backward, 0.5, None)
     assert model.weight.grad is not None and abs(float(model.weight.grad) - 2 * 0.5 / 3) < 1e-6
+
+
+@pytest.mark.parametrize("activation", [nn.ReLU, nn.Tanh])
+@pytest.mark.parametrize("k", [1, 3])
+def test_intervals_of_all_layers_count_the_budget(activation: type[nn.Module], k: int) -> None:
+    """After one step a parameter has moved by at most the k largest changes of its gradient, of any samples.
+
+    Those of the first layer come through a product with the second; it must keep where samples were left alone.
+    """
+    torch.manual_seed(0)
+    x, y = torch.randn(60, 4, dtype=torch.float64), torch.randint(0, 2, (60, 1)).double()
+    model = nn.Sequential(nn.Linear(4, 6), activation(), nn.Linear(6, 1)).double()
+
+    def gradients(y: Tensor) -> list[Tensor]:
+        losses = F.binary_cross_entropy_with_logits(model(x), y, reduction="none").flatten() / len(x)
+        found = [torch.autograd.grad(loss, [*model.parameters()], retain_graph=True) for loss in losses]
+        return [torch.stack(parts) for parts in zip(*found, strict=True)]
+
+    changes = [flipped - clean for clean, flipped in zip(gradients(y), gradients(1 - y), strict=True)]
+    threat = bf.threats.AtMost(k, bf.threats.Labels())
+    made = bf.certify(model, (x, y), threat=threat, loss="bce", optimizer_options={"lr": 1.0}, domain="interval")
+    assert made.model is not None
+    for bounds, change in zip(made.model.parameters(), changes, strict=True):
+        most = sum(change.mul(sign).clamp_min(0).topk(k, 0).values.sum(0) for sign in (1, -1))
+        assert isinstance(bounds, Bounded) and torch.allclose(bounds.upper - bounds.lower, most, rtol=0, atol=1e-12)
