@@ -8,6 +8,7 @@ import typer
 from fullcert.commands.certify import certify
 from fullcert.commands.datasets import datasets
 from fullcert.commands.report import report
+from fullcert.commands.reproduce import reproduce
 from fullcert.commands.train import train
 from fullcert.commands.validate import validate
 from fullcert.mistakes import Mistake
@@ -21,6 +22,7 @@ application = typer.Typer(
 application.command(epilog="Example: fullcert train --dataset two-moons --epsilon 0.001 --out runs/moons")(train)
 application.command(epilog="Example: fullcert certify runs/people new-people.csv --out answers.csv")(certify)
 application.command(epilog="Example: fullcert report runs/moons")(report)
+application.command(epilog="Example: fullcert reproduce epsilon --quick --figure epsilon.svg")(reproduce)
 application.add_typer(datasets, name="datasets")
 application.command(epilog="Example: fullcert validate net.py:make_model --shape 1,28,28 --outputs 10")(validate)
 

@@ -1,0 +1,103 @@
+"""`fullcert reproduce`: published figures and tables, run again beside ours."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from fullcert.commands import results
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+
+def reproduce(
+    ids: Annotated[
+        list[str] | None, typer.Argument(metavar="[ID]...", help="Which experiments.", show_default="a list")
+    ] = None,
+    *,
+    everything: Annotated[bool, typer.Option("--all", help="All experiments, one after the other.")] = False,
+    quick: Annotated[bool, typer.Option("--quick", help="Two seeds and fewer points.")] = False,
+    seeds: Annotated[int | None, typer.Option(help="The first so many seeds only.", show_default="all")] = None,
+    domain: Annotated[str, typer.Option(help="interval, zonotope or both.")] = "both",
+    out: Annotated[Path, typer.Option(help="Folder for finished values; what is there is not run again.")] = Path(
+        "runs/reproduce"
+    ),
+    rows: Annotated[
+        Path | None, typer.Option(help="Take rows from this JSON instead of running.", show_default=False)
+    ] = None,
+    device: Annotated[str, typer.Option(help="cpu, cuda, ...")] = "cpu",
+    jobs: Annotated[int, typer.Option(help="Processes.")] = 1,
+    csv: Annotated[Path | None, typer.Option(help="File for the rows as CSV.")] = None,
+    latex: Annotated[Path | None, typer.Option(help="File for the rows as LaTeX tables.")] = None,
+    figure: Annotated[Path | None, typer.Option(help="File for the figure: .svg, .pdf or .png.")] = None,
+    json: results.Json = None,
+    quiet: results.Quiet = False,
+) -> None:
+    """Run a published figure or table again, beside ours. Without ID: the list of them.
+
+    What is finished is kept in --out, so an interrupted run goes on where it was.
+    """
+    from rich.console import Console
+
+    from fullcert.reproduce.experiments import Scale
+    from fullcert.reproduce.running import Request
+
+    console = Console(stderr=json == "-")
+    if not ids and not everything:
+        return show_list(console)
+    scale = Scale(quick, seeds, domain)
+    request = Request(list(ids or ()), everything, scale, out, rows, device, jobs, json, csv, latex, figure)
+    request.checked()
+    found = follow(request, hidden=quiet)
+    if not quiet:
+        show(found, console)
+
+
+def follow(request: Any, hidden: bool) -> list[dict[str, Any]]:
+    """A bar on standard error: how many values are there, how long the rest takes, and what is run now."""
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn
+    from rich.progress import Progress as Bar
+
+    from fullcert.reproduce.engine import Progress
+    from fullcert.reproduce.running import time_left
+
+    columns = (BarColumn(20), MofNCompleteColumn(), TextColumn("{task.fields[left]}"), TextColumn("{task.fields[now]}"))
+    with Bar(*columns, console=Console(stderr=True), disable=hidden) as bar:
+        task = bar.add_task("", total=None, left="", now="")
+
+        def tell(progress: Progress) -> None:
+            left = time_left(progress.seconds_left)
+            bar.update(task, completed=progress.done, total=progress.total, left=left, now=progress.now)
+
+        return request.perform(tell)
+
+
+def show_list(console: "Console") -> None:
+    """Every experiment in a line."""
+    from rich.markup import escape
+    from rich.table import Table
+
+    from fullcert.reproduce.experiments import load
+
+    table = Table("ID", "what", "source")
+    for one in load().values():
+        table.add_row(one.id, escape(one.title), escape(one.source))
+    console.print(table)
+
+
+def show(rows: list[dict[str, Any]], console: "Console") -> None:
+    """A table for every experiment."""
+    from rich.markup import escape
+    from rich.table import Table
+
+    from fullcert.reproduce import writing
+
+    for id, group in writing.by_experiment(rows).items():
+        table = Table(title=escape(writing.heading(id)), title_justify="left")
+        for number, head in enumerate(writing.HEADS):
+            table.add_column(head, justify="left" if number < 3 else "right")
+        for row in group:
+            table.add_row(*map(escape, writing.cells(row)))
+        console.print(table)

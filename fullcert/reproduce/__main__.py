@@ -1,0 +1,64 @@
+"""`python -m fullcert.reproduce ID`: as `fullcert reproduce`, on a machine that has torch and numpy alone."""
+
+import argparse
+import sys
+from pathlib import Path
+
+from fullcert.mistakes import Mistake
+from fullcert.reproduce import writing
+from fullcert.reproduce.engine import Progress
+from fullcert.reproduce.experiments import Scale, load
+from fullcert.reproduce.running import DOMAINS, FOLDER, Request, time_left
+
+
+def parser() -> argparse.ArgumentParser:
+    made = argparse.ArgumentParser(
+        prog="python -m fullcert.reproduce", description="Published figures and tables, and ours."
+    )
+    made.add_argument("ids", nargs="*", metavar="ID", help="which experiments; --list shows them")
+    made.add_argument("--list", action="store_true", help="show the experiments")
+    made.add_argument("--all", action="store_true", help="all experiments, one after the other")
+    made.add_argument("--quick", action="store_true", help="two seeds and fewer points")
+    made.add_argument("--seeds", type=int, help="the first so many seeds only")
+    made.add_argument("--domain", choices=DOMAINS, default="both")
+    made.add_argument(
+        "--out", type=Path, default=FOLDER, help="folder for finished values; what is there is not run again"
+    )
+    made.add_argument("--rows", type=Path, help="take rows from this JSON instead of running")
+    made.add_argument("--device", default="cpu")
+    made.add_argument("--jobs", type=int, default=1, help="processes")
+    made.add_argument("--json", help="file for the rows; - is standard output")
+    made.add_argument("--csv", type=Path)
+    made.add_argument("--latex", type=Path)
+    made.add_argument("--figure", type=Path, help=".svg, .pdf or .png (needs matplotlib)")
+    return made
+
+
+def main(arguments: list[str] | None = None) -> int:
+    options = vars(parser().parse_args(arguments))
+    if options.pop("list") or not (options["ids"] or options["all"]):
+        for one in load().values():
+            print(f"{one.id:20s} {one.title} ({one.source})")
+        return 0
+    scale = Scale(options.pop("quick"), options.pop("seeds"), options.pop("domain"))
+    try:
+        rows = Request(everything=options.pop("all"), scale=scale, **options).perform(tell)
+    except Mistake as mistake:
+        print(f"fullcert: {mistake}", file=sys.stderr)
+        return 2
+    if options["json"] != "-":
+        for id, group in writing.by_experiment(rows).items():
+            print(f"\n{writing.heading(id)}\n\n{writing.as_text(group)}", end="")
+    return 0
+
+
+def tell(progress: Progress) -> None:
+    print(
+        f"{progress.done}/{progress.total}, {time_left(progress.seconds_left)}: {progress.now}",
+        file=sys.stderr,
+        flush=True,
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

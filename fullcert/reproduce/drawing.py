@@ -1,0 +1,80 @@
+"""Figures from rows alone, so that rows made on one machine are drawn on another. The suffix says SVG, PDF or PNG."""
+
+import io
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from fullcert import runs
+from fullcert.mistakes import Mistake
+from fullcert.reproduce.experiments import load
+from fullcert.reproduce.writing import Row, by_experiment, told
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+SUFFIXES = (".svg", ".pdf", ".png")
+# Colours of Okabe and Ito, told apart by colour-blind readers.
+COLOURS = {"paper": "#333333", "interval": "#C05A00", "zonotope": "#0072B2", "-": "#009E73"}
+FILLS = {"paper": 0.45, "best": 1.0}
+
+
+def check(path: Path) -> None:
+    """Refuse a figure that could not be written, before the work starts."""
+    import matplotlib  # noqa: F401
+
+    if path.suffix not in SUFFIXES:
+        raise Mistake(f"--figure is a file that ends with {', '.join(SUFFIXES)}, not {path.name}")
+    runs.check_writable(path)
+
+
+def draw(rows: list[Row], path: Path) -> None:
+    """The figure of every experiment in the rows; of several, each in a file with its name before the suffix."""
+    groups = by_experiment(rows)
+    for id, group in groups.items():
+        target = path if len(groups) == 1 else path.with_name(f"{path.stem}-{id}{path.suffix}")
+        runs.write(target, drawn(id, group, path.suffix[1:]))
+
+
+def drawn(id: str, rows: list[Row], form: str) -> bytes:
+    """One figure as a file."""
+    import matplotlib
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    one = load()[id]
+    # without a date and with a fixed salt, the same rows give the same bytes
+    with matplotlib.rc_context({"svg.hashsalt": id, "svg.fonttype": "none", "font.size": 9}):
+        figure = Figure(figsize=(6.4, 3.8), layout="constrained")
+        FigureCanvasAgg(figure)
+        (one.draw or chart)(rows, figure)
+        buffer = io.BytesIO()
+        metadata: dict[str, Any] = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}.get(form, {})
+        figure.savefig(buffer, format=form, metadata=metadata)
+    return buffer.getvalue()
+
+
+def chart(rows: list[Row], figure: "Figure") -> None:
+    """Bars side by side: what was printed, and each domain and recipe, for every setting."""
+    axes = figure.add_subplot()
+    one = load()[rows[0]["id"]]
+    settings = list(dict.fromkeys(told(row["setting"]) for row in rows))
+    series = list(dict.fromkeys((row["domain"], row["recipe"]) for row in rows))
+    width = 0.8 / (len(series) + 1)
+    printed = {told(row["setting"]): row["paper"] for row in rows if row["paper"] is not None}
+    places = [settings.index(setting) - 0.4 + width / 2 for setting in printed]
+    axes.bar(places, list(printed.values()), 0.9 * width, color=COLOURS["paper"], label="printed")
+    for number, (domain, recipe) in enumerate(series, 1):
+        group = [row for row in rows if (row["domain"], row["recipe"]) == (domain, recipe)]
+        axes.bar(
+            [settings.index(told(row["setting"])) - 0.4 + (number + 0.5) * width for row in group],
+            [row["mean"] for row in group],
+            0.9 * width,
+            yerr=[row["std"] for row in group] if any(row["seeds"] > 1 for row in group) else None,
+            color=COLOURS.get(domain, COLOURS["-"]),
+            alpha=FILLS.get(recipe, 0.7),
+            label=f"{domain}, {recipe} recipe",
+        )
+    axes.set_xticks(range(len(settings)), settings)
+    axes.set(ylabel=one.value)
+    axes.set_title(one.title, loc="left", fontsize=10)
+    figure.legend(loc="outside lower center", ncols=min(4, len(series) + 1), frameon=False)

@@ -1,0 +1,188 @@
+"""Runs cases seed by seed. What is finished is written at once, and never run again.
+
+    folder/ID/DIGEST.json      one outcome; the digest is of everything that changes the value
+
+An interrupted run goes on where it was; two processes may share a folder; a quick run, whose epochs are capped, has
+other digests than a full one.
+"""
+
+import hashlib
+import json
+import math
+import multiprocessing
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+
+from fullcert import runs
+from fullcert.reproduce.experiments import Case, Experiment, Scale, load
+
+Row = dict[str, Any]
+
+
+class Work(NamedTuple):
+    """One seed of one case."""
+
+    experiment: Experiment
+    number: int  # of the case, among those of the experiment
+    case: Case
+    seed: int
+
+    @property
+    def key(self) -> dict[str, Any]:
+        """Everything that changes the value."""
+        case = self.case
+        named = {"id": self.experiment.id, "setting": case.setting, "domain": case.domain, "recipe": case.recipe}
+        return {**named, "fixed": dict(case.fixed), "seed": self.seed}
+
+    def path(self, folder: Path) -> Path:
+        digest = hashlib.sha256(json.dumps(self.key, sort_keys=True).encode()).hexdigest()
+        return folder / self.experiment.id / f"{digest[:20]}.json"
+
+    @property
+    def kind(self) -> tuple[str, str, str]:
+        return self.experiment.id, self.case.domain, self.case.recipe
+
+    def __str__(self) -> str:
+        case = self.case
+        told = [f"{name} {value}" for name, value in case.setting.items()] + [case.domain, case.recipe]
+        return f"{self.experiment.id}: {', '.join(told)}, seed {self.seed}"
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far a run is."""
+
+    done: int
+    total: int
+    seconds_left: float | None  # None: nothing has been timed yet
+    now: str
+
+
+def planned(experiments: list[Experiment], scale: Scale) -> list[Work]:
+    """Everything that is wanted, in order."""
+    return [
+        Work(one, number, case, seed)
+        for one in experiments
+        for number, case in enumerate(one.cases(scale))
+        for seed in scale.of(case)
+    ]
+
+
+def run(
+    experiments: list[Experiment],
+    scale: Scale,
+    folder: Path,
+    device: torch.device,
+    jobs: int = 1,
+    tell: Callable[[Progress], None] = lambda progress: None,
+) -> list[Row]:
+    """Run what is not finished yet, with so many processes, and give one row for every case."""
+    plan = planned(experiments, scale)
+    left = [work for work in plan if finished(work, folder) is None]
+    taken: dict[tuple[str, str, str], list[float]] = {}
+    for work in plan:
+        if (before := finished(work, folder)) is not None:
+            taken.setdefault(work.kind, []).append(before["seconds"])
+    tell(Progress(len(plan) - len(left), len(plan), seconds_left(left, taken, jobs), str(left[0]) if left else ""))
+    ended = _in_turn(left, folder, device) if jobs == 1 else _at_once(left, scale, folder, device, jobs)
+    rest = list(left)
+    for work, seconds in ended:
+        taken.setdefault(work.kind, []).append(seconds)
+        rest.remove(work)
+        now = str(rest[0] if rest else work)
+        tell(Progress(len(plan) - len(rest), len(plan), seconds_left(rest, taken, jobs), now))
+    return rows(plan, folder)
+
+
+def _in_turn(left: list[Work], folder: Path, device: torch.device) -> Iterator[tuple[Work, float]]:
+    for work in left:
+        yield work, perform(work, folder, device)
+
+
+def _at_once(
+    left: list[Work], scale: Scale, folder: Path, device: torch.device, jobs: int
+) -> Iterator[tuple[Work, float]]:
+    """Processes of their own, which find the case again by its number: functions do not travel."""
+    with ProcessPoolExecutor(jobs, multiprocessing.get_context("spawn")) as pool:
+        futures = {
+            pool.submit(_elsewhere, work.experiment.id, scale, work.number, work.seed, str(folder), str(device)): work
+            for work in left
+        }
+        try:
+            for future in as_completed(futures):
+                yield futures[future], future.result()
+        except BaseException:
+            pool.shutdown(cancel_futures=True)
+            raise
+
+
+def _elsewhere(id: str, scale: Scale, number: int, seed: int, folder: str, device: str) -> float:
+    torch.set_num_threads(1)
+    one = load()[id]
+    return perform(Work(one, number, one.cases(scale)[number], seed), Path(folder), torch.device(device))
+
+
+def perform(work: Work, folder: Path, device: torch.device) -> float:
+    """Run one seed of one case, write down what it gave, and say how long it took."""
+    path = work.path(folder)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    started = time.perf_counter()
+    outcome = work.case.run(work.seed, device)
+    seconds = time.perf_counter() - started
+    if not math.isfinite(outcome.value):
+        raise ValueError(f"{work} gave {outcome.value}")
+    runs.write(path, runs.as_line({**work.key, **asdict(outcome), "seconds": round(seconds, 3)}).encode())
+    return seconds
+
+
+def finished(work: Work, folder: Path) -> dict[str, Any] | None:
+    """What an earlier run wrote down for this seed, if it did; a file that is not whole counts as none."""
+    try:
+        found = json.loads(work.path(folder).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    return found if isinstance(found, dict) and found.keys() >= {"value", "nominal", "details", "seconds"} else None
+
+
+def seconds_left(rest: list[Work], taken: dict[tuple[str, str, str], list[float]], jobs: int) -> float | None:
+    """What is left takes as long as its like has taken; what has no like yet, as long as the mean of all."""
+    if not taken:
+        return None if rest else 0.0
+    means = {kind: sum(times) / len(times) for kind, times in taken.items()}
+    usual = sum(means.values()) / len(means)
+    return sum(means.get(work.kind, usual) for work in rest) / max(1, min(jobs, len(rest)))
+
+
+def rows(plan: list[Work], folder: Path) -> list[Row]:
+    """One row for every case, with the mean and the standard deviation over its seeds."""
+    cases: dict[tuple[str, int], list[Work]] = {}
+    for work in plan:
+        cases.setdefault((work.experiment.id, work.number), []).append(work)
+    return [_row(works, [finished(work, folder) or {} for work in works]) for works in cases.values()]
+
+
+def _row(works: list[Work], found: list[dict[str, Any]]) -> Row:
+    case, values = works[0].case, [one["value"] for one in found]
+    mean = sum(values) / len(values)
+    nominal = [one["nominal"] for one in found if one["nominal"] is not None]
+    return {
+        "id": works[0].experiment.id,
+        "setting": case.setting,
+        "domain": case.domain,
+        "recipe": case.recipe,
+        "paper": case.paper,
+        "mean": mean,
+        "std": math.sqrt(sum((value - mean) ** 2 for value in values) / len(values)),
+        "seeds": len(values),
+        "values": values,
+        "nominal": sum(nominal) / len(nominal) if nominal else None,
+        "seconds": sum(one["seconds"] for one in found) / len(found),
+        "fixed": dict(case.fixed),
+        "details": [one["details"] for one in found],
+    }

@@ -1,0 +1,100 @@
+"""Options of a reproduction, checked before the work starts, and where its results go. Both commands share it."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import torch
+
+from fullcert import runs
+from fullcert.mistakes import Mistake, check_known
+from fullcert.reproduce import drawing, engine, writing
+from fullcert.reproduce.engine import Progress, Row
+from fullcert.reproduce.experiments import Experiment, Scale, wanted
+
+DOMAINS = ("interval", "zonotope", "both")
+FOLDER = Path("runs/reproduce")
+
+
+@dataclass(frozen=True)
+class Request:
+    """What was asked for."""
+
+    ids: list[str] = field(default_factory=list)
+    everything: bool = False
+    scale: Scale = Scale()
+    out: Path = FOLDER
+    rows: Path | None = None  # instead of running: rows that were written before
+    device: str = "cpu"
+    jobs: int = 1
+    json: str | None = None
+    csv: Path | None = None
+    latex: Path | None = None
+    figure: Path | None = None
+
+    def checked(self) -> list[Experiment]:
+        """The experiments, if all that was asked for can be done."""
+        check_known("domain", self.scale.domain, DOMAINS)
+        if self.scale.seeds is not None and self.scale.seeds < 1:
+            raise Mistake(f"--seeds must be at least 1, not {self.scale.seeds}")
+        if self.jobs < 1:
+            raise Mistake(f"--jobs must be at least 1, not {self.jobs}")
+        if self.everything == bool(self.ids):
+            raise Mistake("give the experiments by name, or --all for all of them (--list shows them)")
+        found = wanted(self.ids, self.everything)
+        for path in (self.csv, self.latex, Path(self.json) if self.json and self.json != "-" else None):
+            if path is not None:
+                runs.check_writable(path)
+        if self.figure is not None:
+            drawing.check(self.figure)
+        return found
+
+    def perform(self, tell: Callable[[Progress], None]) -> list[Row]:
+        """Run what is not finished, or read it, and write what was asked for."""
+        found = self.checked()
+        if self.rows is not None:
+            names = {one.id for one in found}
+            rows = [row for row in writing.read(self.rows) if row["id"] in names]
+        else:
+            device = _device(self.device)
+            runs.make_folder(self.out)
+            rows = engine.run(found, self.scale, self.out, device, self.jobs, tell)
+        if not rows:
+            raise Mistake("nothing of this experiment is in that domain, or part of --quick")
+        self._write(rows)
+        return rows
+
+    def _write(self, rows: list[Row]) -> None:
+        if self.json and self.json != "-":
+            runs.write(Path(self.json), writing.as_json(rows).encode())
+        if self.csv is not None:
+            runs.write(self.csv, writing.as_csv(rows).encode())
+        if self.latex is not None:
+            runs.write(self.latex, writing.as_latex(rows).encode())
+        if self.figure is not None:
+            drawing.draw(rows, self.figure)
+        if self.json == "-":
+            print(writing.as_json(rows), end="", flush=True)
+
+
+def _device(name: str) -> torch.device:
+    try:
+        device = torch.device(name)
+        torch.empty(1, device=device).item()
+    except (RuntimeError, AssertionError, NotImplementedError):
+        raise Mistake(f"the device {name!r} is not available here") from None
+    return device
+
+
+def time_left(seconds: float | None) -> str:
+    """How long it still takes, in words."""
+    if seconds is None:
+        return "time left unknown"
+    minutes = round(seconds / 60)
+    return (
+        f"{round(seconds)} s left"
+        if seconds < 90
+        else f"{minutes} min left"
+        if minutes < 90
+        else f"{seconds / 3600:.1f} h left"
+    )
