@@ -97,7 +97,7 @@ def show(rows: list[dict[str, Any]], console: "Console") -> None:
     for id, group in writing.by_experiment(rows).items():
         table = Table(title=escape(writing.heading(id)), title_justify="left")
         for number, head in enumerate(writing.HEADS):
-            table.add_column(head, justify="left" if number < 3 else "right")
+            table.add_column(head, justify="left" if number < 3 else "right", no_wrap=number > 0)
         for row in group:
             table.add_row(*map(escape, writing.cells(row)))
         console.print(table)

@@ -170,6 +170,7 @@ def rows(plan: list[Work], folder: Path) -> list[Row]:
 def _row(works: list[Work], found: list[dict[str, Any]]) -> Row:
     case, values = works[0].case, [one["value"] for one in found]
     mean = sum(values) / len(values)
+    squares = sum((value - mean) ** 2 for value in values)
     nominal = [one["nominal"] for one in found if one["nominal"] is not None]
     return {
         "id": works[0].experiment.id,
@@ -178,7 +179,7 @@ def _row(works: list[Work], found: list[dict[str, Any]]) -> Row:
         "recipe": case.recipe,
         "paper": case.paper,
         "mean": mean,
-        "std": math.sqrt(sum((value - mean) ** 2 for value in values) / len(values)),
+        "std": math.sqrt(squares / max(1, len(values) - 1)),  # of a sample, as in the paper
         "seeds": len(values),
         "values": values,
         "nominal": sum(nominal) / len(nominal) if nominal else None,

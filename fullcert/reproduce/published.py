@@ -4,16 +4,17 @@
     the result:   the test set, by the models of the first epoch with the best validation accuracy
 
 - Gradients are divided by the size B of the batch twice.
-- Layers read fan-out as fan-in, and draw their weights as (in, out).
+- Layers read fan-out as fan-in, and draw their weights as (in, out). A copy of a network draws all of it once more.
 - Training stops when validation falls 5 points below its best. This choice is made on data inside the threat, so these
   values are no certificates of the whole procedure: the paper reports them, and so do we.
 - Order of draws: weights and bias of every layer, then, each epoch, two numbers of a shuffled DataLoader for training
   and two for validation. Samples come from numpy's generator, started from the same seed.
 """
 
+import copy
 import math
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import torch
@@ -24,7 +25,8 @@ import boundflow as bf
 from fullcert.datasets import Dataset, Split
 
 DROP = 0.05  # training stops when the certified accuracy on validation is so far below its best
-ORDER = 20  # of zonotopes, which the paper does not have
+ORDER, ORDER_OF_IMAGES = 20, 3  # of zonotopes, which the paper does not have
+TRACKED = 100  # rows for the samples of inputs with at most so many features
 
 
 @dataclass(frozen=True)
@@ -44,48 +46,81 @@ class Published:
 class Reached:
     """The best epoch of a run, in shares of one, and how validation went."""
 
-    validation: float = -1.0
+    validation: float = 0.0
     certified: float = 0.0
     nominal: float = 0.0
     epoch: int = 0  # 0: before the first
     curve: list[float] = field(default_factory=list)
 
 
-def tensors(split: Split, device: torch.device, dtype: torch.dtype = torch.float32) -> tuple[Tensor, Tensor]:
-    """Inputs in the precision of the run, flat, and labels as targets of the loss."""
-    x = torch.as_tensor(split.inputs, dtype=dtype, device=device)
-    return x.flatten(1), torch.as_tensor(split.labels, dtype=dtype, device=device).unsqueeze(1)
+class Source:
+    """Random numbers in the order of the published code."""
+
+    def __init__(self, seed: int):
+        self.generator = torch.Generator().manual_seed(seed)
+
+    def network(self, inputs: int, hidden: tuple[int, ...]) -> nn.Sequential:
+        """Linear layers with ReLU between, of which every number is drawn within 1 / sqrt(outputs of the layer)."""
+        widths = (inputs, *hidden, 1)
+        layers: list[nn.Module] = []
+        for inward, outward in zip(widths, widths[1:], strict=False):
+            layer, bound = nn.utils.skip_init(nn.Linear, inward, outward), 1 / math.sqrt(outward)
+            with torch.no_grad():
+                layer.weight.copy_(torch.empty(inward, outward).uniform_(-bound, bound, generator=self.generator).T)
+                layer.bias.uniform_(-bound, bound, generator=self.generator)
+            layers += [layer, nn.ReLU()]
+        return nn.Sequential(*layers[:-1])
+
+    def copied(self, model: nn.Sequential) -> None:
+        """What copying this network draws."""
+        widths = [layer.out_features for layer in model if isinstance(layer, nn.Linear)]
+        assert isinstance(model[0], nn.Linear)
+        self.network(model[0].in_features, tuple(widths[:-1]))
+
+    def order(self, samples: int) -> Tensor:
+        """The order of `DataLoader(shuffle=True)`: it draws a seed for its workers, then one for its sampler."""
+        torch.empty((), dtype=torch.int64).random_(generator=self.generator)
+        seed = int(torch.empty((), dtype=torch.int64).random_(generator=self.generator).item())
+        return torch.randperm(samples, generator=torch.Generator().manual_seed(seed))
+
+    def looked(self) -> None:
+        """What a pass over shuffled validation or test samples draws."""
+        self.order(1)
 
 
-def network(inputs: int, hidden: tuple[int, ...], generator: torch.Generator) -> nn.Sequential:
-    """Linear layers with ReLU between, of which every number is drawn within 1 / sqrt(outputs of the layer)."""
-    widths = (inputs, *hidden, 1)
-    layers: list[nn.Module] = []
-    for inward, outward in zip(widths, widths[1:], strict=False):
-        layer, bound = nn.Linear(inward, outward), 1 / math.sqrt(outward)
-        with torch.no_grad():
-            layer.weight.copy_(torch.empty(inward, outward).uniform_(-bound, bound, generator=generator).T)
-            layer.bias.uniform_(-bound, bound, generator=generator)
-        layers += [layer, nn.ReLU()]
-    return nn.Sequential(*layers[:-1])
+def tensors(split: Split, device: torch.device) -> tuple[Tensor, Tensor]:
+    """Inputs in single precision, flat, and labels as targets of the loss."""
+    x = torch.as_tensor(split.inputs, dtype=torch.float32, device=device)
+    return x.flatten(1), torch.as_tensor(split.labels, dtype=torch.float32, device=device).unsqueeze(1)
 
 
-def order(samples: int, generator: torch.Generator) -> Tensor:
-    """The order of `DataLoader(shuffle=True)`: it draws a seed for its workers, then one for its sampler."""
-    torch.empty((), dtype=torch.int64).random_(generator=generator)
-    seed = int(torch.empty((), dtype=torch.int64).random_(generator=generator).item())
-    return torch.randperm(samples, generator=torch.Generator().manual_seed(seed))
+def boxes(x: Tensor, run: Published) -> Tensor:
+    """Inputs that may have moved by epsilon, within the range of the data."""
+    if run.clip is None:
+        return bf.ball(x, run.epsilon)
+    return bf.interval((x - run.epsilon).clamp(*run.clip), (x + run.epsilon).clamp(*run.clip))
+
+
+def certified_share(model: nn.Module, x: Tensor, y: Tensor, run: Published) -> float:
+    """The share of samples that every model answers right wherever they were moved, by intervals."""
+    with torch.no_grad():
+        try:
+            logits = model(boxes(x, run))
+        except bf.VoidBounds:
+            return 0.0
+    return torch.where(y > 0.5, logits.lower > 0, logits.upper < 0).double().mean().item()
 
 
 class Sets:
     """A network whose parameters are sets, in one of the two domains, and the same network in plain PyTorch."""
 
     def __init__(self, model: nn.Sequential, run: Published):
-        import copy
-
         self.run, self.plain, self.model = run, model, copy.deepcopy(model)
         self.threat = bf.threats.Linf(run.epsilon, clip=run.clip)
-        self.symbols = bf.Symbols(self.threat, order=ORDER) if run.domain == "zonotope" else None
+        self.symbols: bf.Symbols | None = None
+        if run.domain == "zonotope":
+            tracks = next(model.parameters()).shape[1] <= TRACKED
+            self.symbols = bf.Symbols(self.threat, order=ORDER if tracks else ORDER_OF_IMAGES, tracks=tracks)
         bf.lift(self.model, self.symbols)
         self.optimizers = [torch.optim.SGD(one.parameters(), lr=run.lr) for one in (self.plain, self.model)]
         if self.symbols is not None:
@@ -106,67 +141,45 @@ class Sets:
         if self.symbols is not None:
             inputs, targets = self.symbols.lift(x, y, index)
             return inputs, targets
-        return self.moved(x), y
-
-    def moved(self, x: Tensor) -> Tensor:
-        """Inputs as boxes."""
-        if self.run.clip is None:
-            return bf.ball(x, self.run.epsilon)
-        low, high = self.run.clip
-        return bf.interval((x - self.run.epsilon).clamp(low, high), (x + self.run.epsilon).clamp(low, high))
+        return boxes(x, self.run), y
 
     def certified(self, x: Tensor, y: Tensor) -> float:
-        """The share of samples that every model answers right, wherever they were moved."""
-        if self.symbols is not None:
-            certificate = bf.Certificate(self.model, self.plain, {})
-            return certificate.accuracy(x, y, threat=self.threat).certified
-        with torch.no_grad():
-            try:
-                logits = self.model(self.moved(x))
-            except bf.VoidBounds:
-                return 0.0
-        return torch.where(y > 0.5, logits.lower > 0, logits.upper < 0).double().mean().item()
+        """The share of samples that every model answers right wherever they were moved."""
+        if self.symbols is None:
+            return certified_share(self.model, x, y, self.run)
+        return bf.Certificate(self.model, self.plain, {}).accuracy(x, y, threat=self.threat).certified
 
     def nominal(self, x: Tensor, y: Tensor) -> float:
         with torch.no_grad():
             return ((self.plain(x) > 0) == (y > 0.5)).double().mean().item()
 
+    def epochs(self, x: Tensor, y: Tensor, source: Source) -> Iterator[int]:
+        """Train epoch by epoch; a set that becomes void ends it."""
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", bf.WideBounds)
+            for epoch in range(1, self.run.epochs + 1):
+                try:
+                    for index in source.order(len(x)).to(x.device).split(self.run.batch_size):
+                        self.step(x, y, index)
+                except bf.VoidBounds:
+                    return
+                bf.check(self.plain, self.model)
+                yield epoch
 
-def train(
-    data: Dataset,
-    run: Published,
-    generator: torch.Generator,
-    device: torch.device,
-    model: nn.Sequential | None = None,
-    stops: Callable[[float, float], bool] = lambda now, best: now < best - DROP,
-) -> Reached:
-    """Certified training until validation falls, from a drawn network or a given one, and its best epoch."""
-    train, validation, test = (tensors(split, device) for split in (data.train, data.validation, data.test))
-    if model is None:
-        model = network(train[0].shape[1], run.hidden, generator)
+
+def train(data: Dataset, run: Published, source: Source, device: torch.device) -> Reached:
+    """Certified training from drawn weights until validation falls, and its best epoch."""
+    training, validation, test = (tensors(split, device) for split in (data.train, data.validation, data.test))
+    model = source.network(training[0].shape[1], run.hidden)
     sets, reached = Sets(model.to(device).eval(), run), Reached()
-    for epoch in epochs(sets, train, run, generator):
-        torch.empty(2, dtype=torch.int64).random_(generator=generator)  # the DataLoader of validation is shuffled too
+    for epoch in sets.epochs(*training, source):
+        source.looked()
         now = sets.certified(*validation)
         reached.curve.append(round(now, 4))
         if now > reached.validation:
+            source.copied(model)
             reached.validation, reached.epoch = now, epoch
             reached.certified, reached.nominal = sets.certified(*test), sets.nominal(*test)
-        if stops(now, reached.validation):
+        if now < reached.validation - DROP:
             break
     return reached
-
-
-def epochs(sets: Sets, data: tuple[Tensor, Tensor], run: Published, generator: torch.Generator) -> Iterator[int]:
-    """Train epoch by epoch; a set that becomes void ends it."""
-    x, y = data
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", bf.WideBounds)
-        for epoch in range(1, run.epochs + 1):
-            try:
-                for index in order(len(x), generator).to(x.device).split(run.batch_size):
-                    sets.step(x, y, index)
-            except bf.VoidBounds:
-                return
-            bf.check(sets.plain, sets.model)
-            yield epoch
