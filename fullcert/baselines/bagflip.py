@@ -38,9 +38,7 @@ class BagFlip:
     def flip(self, features: bool = True, labels: bool = True) -> Flip:
         """The noise on a coordinate that the attacker can change, in the worst case."""
         label = Flip.uniform(self.keep if self.keep_label is None else self.keep_label, self.classes)
-        return worst(
-            [*([Flip.uniform(self.keep, self.categories)] if features else []), *([label] if labels else [])]
-        )
+        return worst([*([Flip.uniform(self.keep, self.categories)] if features else []), *([label] if labels else [])])
 
     def shifts(self, samples: int, touched: Mapping[int, int], features: bool = True, labels: bool = True) -> Shifts:
         """Of a threat in which ``touched[s]`` of all samples have at most s coordinates changed; FL1 is {1: r}."""

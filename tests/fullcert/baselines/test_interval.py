@@ -24,9 +24,7 @@ def test_a_threat_in_every_step():
         moved[2 * step : 2 * step + 2] += 0.1 * torch.tensor([1.0, -1.0], dtype=torch.float64)
         loss = nn.functional.cross_entropy(nn.functional.linear(moved, weight, bias), y)
         slopes = torch.autograd.grad(loss, (weight, bias))
-        weight, bias = (
-            (p - 0.5 * g).detach().requires_grad_() for p, g in zip((weight, bias), slopes, strict=True)
-        )
+        weight, bias = ((p - 0.5 * g).detach().requires_grad_() for p, g in zip((weight, bias), slopes, strict=True))
     assert certificate.model is not None
     for name, value in (("weight", weight), ("bias", bias)):
         bounds = dict(certificate.model.named_parameters())[name]
