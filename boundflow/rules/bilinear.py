@@ -182,7 +182,7 @@ def contraction(
     if not any(isinstance(x, Set) and x.clean is not None for x in (a, b)):
         return concretised(name, interval(a, b, bias), None, symbols_of(a, b, bias))
     over = _apart_states(a, b, samples(a, b)[2], *(() if bias is None else (bias,)))
-    return over.result(name, [Remainder(interval(*view), None) for view in over.views])
+    return over.result(name, [Remainder(interval(*map(_as_interval, view)), None) for view in over.views])
 
 
 def _affine_contraction(
@@ -250,8 +250,12 @@ def _apart_states(a: Set | Tensor, b: Set | Tensor, axis: int | None, *others: S
 
 def _interval(a: Set | Tensor, b: Set | Tensor, f: Product, terms: float) -> Tensor:
     """The interval of a product of two intervals, whatever their forms are."""
-    a, b = (Set(x.bounds) if isinstance(x, Set) and not x.exact else x for x in (a, b))
-    return rounding.around(*_ball_product(a, b, f, terms))
+    return rounding.around(*_ball_product(_as_interval(a), _as_interval(b), f, terms))
+
+
+def _as_interval(x: Set | Tensor) -> Set | Tensor:
+    """The interval alone, around its own middle: that of a clean state has the middle of touched samples otherwise."""
+    return Set(x.bounds) if isinstance(x, Set) and not x.exact else x
 
 
 def matrix_samples(a: Set | Tensor, b: Set | Tensor) -> tuple[Set | Tensor, Set | Tensor, int | None]:
