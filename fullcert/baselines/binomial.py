@@ -11,12 +11,12 @@ from __future__ import annotations
 
 import math
 from fractions import Fraction
-from functools import lru_cache
+from functools import cache
 
 GRID = 2**24
 
 
-@lru_cache(maxsize=None)
+@cache
 def lower(successes: int, trials: int, alpha: Fraction) -> Fraction:
     """A lower bound of the probability that holds with confidence 1 - alpha."""
     if not 0 <= successes <= trials or not 0 < alpha < 1:

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import torch
 from torch import nn
 
 import boundflow as bf
@@ -28,5 +29,5 @@ def certify(
     model: nn.Module, data: tuple[Given, Given], change: bf.threats.Threat, k: int | None = None, **fields: Any
 ) -> bf.Certificate:
     """Train on intervals, with at most k samples changed in every batch (None: all); other fields as `bf.certify`."""
-    threat = change if k is None or k >= len(data[0]) else bf.threats.AtMost(k, change)
+    threat = change if k is None or k >= len(torch.as_tensor(data[0])) else bf.threats.AtMost(k, change)
     return bf.certify(model, data, threat=threat, domain="interval", **fields)

@@ -98,18 +98,18 @@ class Shifts:
             sums.append((observed, poisoned))
         return sums
 
-    def lowest(self, probability: Fraction) -> Fraction:
+    def lowest(self, probability: Fraction | float) -> Fraction:
         """The least probability after the attack of an event with at least this probability before it."""
-        wanted = min(max(probability, Fraction(0)), Fraction(1)) * self.total
+        wanted = min(max(Fraction(probability), Fraction(0)), Fraction(1)) * self.total
         for (before, kept), (after, more) in zip(self._sums, self._sums[1:], strict=False):
             if wanted <= after:
                 part = (wanted - before) / (after - before) * (more - kept) if after > before else Fraction(0)
                 return (kept + part) / self.total
         raise AssertionError("the masses add up to one")
 
-    def highest(self, probability: Fraction) -> Fraction:
+    def highest(self, probability: Fraction | float) -> Fraction:
         """The largest probability after the attack of an event with at most this probability before it."""
-        return 1 - self.lowest(1 - probability)
+        return 1 - self.lowest(1 - Fraction(probability))
 
 
 def _power(polynomial: list, exponent: int) -> list:

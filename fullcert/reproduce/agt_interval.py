@@ -52,8 +52,8 @@ def half_moons(epsilon: float, k: int, seed: int, device: torch.device) -> Outco
     "interval-baseline",
     title="Half-moons: intervals with k changed samples in every step, the method of Abstract Gradient Training",
     source="Abstract Gradient Training, half-moons",
-    differs="Written from the mathematics of the paper on our interval domain, which takes exact hulls of products over "
-    "samples (with an exact product the paper has 48.8 at k = 200, epsilon 0.01) and charges every rounding.",
+    differs="Written from the mathematics of the paper on our interval domain, which takes exact hulls of products "
+    "over samples (with an exact product the paper has 48.8 at k = 200, epsilon 0.01) and charges every rounding.",
 )
 def interval_baseline(scale: Scale) -> list[Case]:
     cases = []

@@ -124,17 +124,23 @@ def digits_by_bags(name: str, percent: float, models: int, seed: int, device: to
     return outcome(votes, certified(votes, shifts, ALPHA), labels)
 
 
-def digits_by_parts(percent: float, seed: int, device: torch.device) -> Outcome:
-    """Partition aggregation by position, after an order that the seed fixes beforehand."""
-    (x, y), (test_x, labels) = digits(device)
+@lru_cache(maxsize=4)
+def part_votes(parts: int, seed: int, device: torch.device) -> Tensor:
+    """Of partition aggregation by position, after an order that the seed fixes beforehand."""
+    (x, y), (test_x, _) = digits(device)
     order = torch.randperm(len(x), generator=torch.Generator().manual_seed(seed)).to(device)
-    parts, learner = dpa.Partition.by_position(len(x), DIGIT_PARTS), digit_learner(device, 30, 0.1)
-    votes = parts.votes(learner, x[order].float(), y[order], test_x.float(), 2)
+    learner = digit_learner(device, 30, 0.1)
+    return dpa.Partition.by_position(len(x), parts).votes(learner, x[order].float(), y[order], test_x.float(), 2)
+
+
+def digits_by_parts(percent: float, seed: int, device: torch.device) -> Outcome:
+    (x, _), (_, labels) = digits(device)
+    votes = part_votes(DIGIT_PARTS, seed, device)
     return outcome(votes, dpa.certified_parts(votes) >= budget(percent, len(x)), labels)
 
 
 def digits_by_sets(percent: float, samples: int | None, points: int | None, seed: int, device: torch.device) -> Outcome:
-    """Our own certificate: one step of logistic regression on edges, under `OneChange` of at most R % of the samples."""
+    """Our own certificate: one step of logistic regression on edges, `OneChange` of at most R % of the samples."""
     (x, y), (test_x, labels) = digits(device)
     edges = CenteredEdges().to(device)
     x, y, test_x, labels = edges(x[:samples].double()), y[:samples], edges(test_x[:points].double()), labels[:points]
@@ -183,9 +189,9 @@ def curves(rows: list[dict[str, Any]], figure: Figure) -> None:
     title="Two-Moons, every training and test input moved by epsilon: FullCert, BagFlip, partitions",
     source="FullCert, Fig. 4 (left)",
     differs="BagFlip and partition aggregation get features in 12 bins, and of a move by epsilon they have to answer "
-    "for the samples alone that can leave their bin (the paper counts all of them), which is the best that can be "
-    "said for them; BagFlip holds for its smoothed classifier with confidence 99.9 % for all cells at once, the others "
-    "hold without exception; bagging is BagFlip without noise.",
+    "for the samples alone that can leave their bin, which is the best that can be said for them (with all samples, "
+    "R = 100 %, nothing is certified); BagFlip holds for its smoothed classifier with confidence 99.9 % for all cells "
+    "at once, the others hold without exception; bagging is BagFlip without noise.",
     draw=curves,
 )
 def moons(scale: Scale) -> list[Case]:
@@ -193,13 +199,13 @@ def moons(scale: Scale) -> list[Case]:
     cases = []
     for epsilon, paper in {1e-4: 83.9, 1e-3: 82.2, 1e-2: 71.5, 1e-1: 36.7}.items():
         setting: dict[str, float | int | str] = {"epsilon": epsilon}
-        cases.append(Case(setting, "zonotope", "best", partial(ours, "two-moons", epsilon), paper, SEEDS))
+        cases.append(Case(setting, "zonotope", "best", partial(ours, "two-moons", epsilon), paper, SEEDS[:5]))
         run = partial(as_published, Published(epsilon, epochs=epochs))
-        cases.append(Case(setting, "interval", "paper", run, paper, SEEDS, epsilon >= 1e-2, {"epochs": epochs}))
+        cases.append(Case(setting, "interval", "paper", run, paper, SEEDS[:5], epsilon >= 1e-2, {"epochs": epochs}))
         for name in MOON_BAGS:
             run = partial(moons_by_bags, name, epsilon, models)
-            cases.append(Case(setting, "-", name, run, None, SEEDS, fixed={"models": models}))
-        cases.append(Case(setting, "-", "dpa", partial(moons_by_parts, epsilon), None, SEEDS))
+            cases.append(Case(setting, "-", name, run, None, SEEDS[:5], fixed={"models": models}))
+        cases.append(Case(setting, "-", "dpa", partial(moons_by_parts, epsilon), None, SEEDS[:5]))
     return cases
 
 

@@ -145,7 +145,7 @@ def test_zonotopes_contract_where_intervals_grow() -> None:
 
 
 def test_one_flipped_label_moves_every_layer_by_one_sample() -> None:
-    """Under a budget, intervals of all layers count what one sample does: a sum over all would be fifty times as wide."""
+    """Under a budget, intervals of all layers count what one sample does, not the sum over all of them."""
     torch.manual_seed(0)
     x = torch.randn(100, 3, dtype=torch.float64)
     y = (x[:, 0] > 0).long()

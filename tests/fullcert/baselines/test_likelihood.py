@@ -30,7 +30,7 @@ def bags(dataset):
 
 def poisoned(dataset, samples):
     """Every dataset in which at most so many samples have one feature or the label changed."""
-    ways = [[s, *(s[:j] + (1 - s[j],) + s[j + 1 :] for j in range(3))] for s in dataset]
+    ways = [[s, *((*s[:j], 1 - s[j], *s[j + 1 :]) for j in range(3))] for s in dataset]
     for other in itertools.product(*ways):
         if sum(a != b for a, b in zip(dataset, other, strict=True)) <= samples:
             yield other
