@@ -31,6 +31,9 @@ def reproduce(
     csv: Annotated[Path | None, typer.Option(help="File for the rows as CSV.")] = None,
     latex: Annotated[Path | None, typer.Option(help="File for the rows as LaTeX tables.")] = None,
     figure: Annotated[Path | None, typer.Option(help="File for the figure: .svg, .pdf or .png.")] = None,
+    page: Annotated[
+        Path | None, typer.Option(help="Write this page from the rows in the folder of its name, and end.")
+    ] = None,
     json: results.Json = None,
     quiet: results.Quiet = False,
 ) -> None:
@@ -43,6 +46,10 @@ def reproduce(
     from fullcert.reproduce.experiments import Scale
     from fullcert.reproduce.running import Request
 
+    if page is not None:
+        from fullcert.reproduce.page import write
+
+        return write(page)
     console = Console(stderr=json == "-")
     if not ids and not everything:
         return show_list(console)
