@@ -20,6 +20,10 @@ def reproduce(
     quick: Annotated[bool, typer.Option("--quick", help="Two seeds and fewer points.")] = False,
     seeds: Annotated[int | None, typer.Option(help="The first so many seeds only.", show_default="all")] = None,
     domain: Annotated[str, typer.Option(help="interval, zonotope or both.")] = "both",
+    recipe: Annotated[
+        str | None, typer.Option(help="The cases of one recipe only, such as paper or best.", show_default="all")
+    ] = None,
+    finished: Annotated[bool, typer.Option("--finished", help="Run nothing: show what is finished in --out.")] = False,
     out: Annotated[Path, typer.Option(help="Folder for finished values; what is there is not run again.")] = Path(
         "runs/reproduce"
     ),
@@ -53,8 +57,9 @@ def reproduce(
     console = Console(stderr=json == "-")
     if not ids and not everything:
         return show_list(console)
-    scale = Scale(quick, seeds, domain)
-    request = Request(list(ids or ()), everything, scale, out, rows, device, jobs, json, csv, latex, figure)
+    scale = Scale(quick, seeds, domain, recipe)
+    named = list(ids or ())
+    request = Request(named, everything, scale, out, rows, device, jobs, finished, json, csv, latex, figure)
     request.checked()
     found = follow(request, hidden=quiet)
     if not quiet:

@@ -22,6 +22,8 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--quick", action="store_true", help="two seeds and fewer points")
     made.add_argument("--seeds", type=int, help="the first so many seeds only")
     made.add_argument("--domain", choices=DOMAINS, default="both")
+    made.add_argument("--recipe", help="the cases of one recipe only, such as paper or best")
+    made.add_argument("--finished", action="store_true", help="run nothing: show what is finished in --out")
     made.add_argument(
         "--out", type=Path, default=FOLDER, help="folder for finished values; what is there is not run again"
     )
@@ -43,7 +45,8 @@ def main(arguments: list[str] | None = None) -> int:
         for one in load().values():
             print(f"{one.id:20s} {one.title} ({one.source})")
         return 0
-    scale = Scale(options.pop("quick"), options.pop("seeds"), options.pop("domain"))
+    scale = Scale(options.pop("quick"), options.pop("seeds"), options.pop("domain"), options.pop("recipe"))
+    options["only_finished"] = options.pop("finished")
     try:
         if page is not None:
             write_page(page)

@@ -75,6 +75,14 @@ def test_a_domain_and_methods_without_sets(domain: str, domains: list[str], tmp_
     assert [row["domain"] for row in rows] == domains and all(row["seeds"] == 1 and row["std"] == 0 for row in rows)
 
 
+def test_one_recipe_and_only_what_is_finished(tmp_path: Path) -> None:
+    toy = Toy()
+    assert engine.run([toy.experiment()], Scale(recipe="best"), tmp_path, CPU) == [] == toy.ran
+    engine.run([toy.experiment()], Scale(seeds=2, domain="interval", recipe="paper"), tmp_path, CPU)
+    (first, other) = engine.run([toy.experiment()], Scale(), tmp_path, CPU, only_finished=True)
+    assert first["values"] == [10, 11] and other["domain"] == "-" and len(toy.ran) == 4
+
+
 def test_a_file_that_is_not_whole_counts_as_none(tmp_path: Path) -> None:
     toy = Toy()
     engine.run([toy.experiment()], Scale(seeds=1, domain="interval"), tmp_path, CPU)
