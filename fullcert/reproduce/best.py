@@ -18,7 +18,7 @@ import torch
 from torch import nn
 
 import boundflow as bf
-from fullcert.datasets import load
+from fullcert.datasets import Dataset, load
 from fullcert.layers import Bumps, Domes, EdgeEnergy
 
 
@@ -163,27 +163,12 @@ def threat_of(setting: Setting, samples: int) -> bf.threats.Threat:
     return change if setting.k is None or setting.k >= samples else bf.threats.AtMost(setting.k, change)
 
 
-def measure(
-    name: str,
-    setting: Setting,
-    seed: int,
-    device: str,
-    split: str = "test",
-    samples: int | None = None,
-    dataset: str | None = None,
-) -> dict[str, Any]:
-    """One seed: load or draw the data, train (on the first ``samples`` only, for a small cut), certify the test set.
-
-    Another ``dataset`` than that of the case can be given, of inputs of the same shape.
-    """
+def certified(
+    setting: Setting, data: Dataset, seed: int, device: str, samples: int | None = None
+) -> tuple[bf.Certificate, int]:
+    """Train, on the first ``samples`` only for a small cut, and say on how many."""
     recipe = setting.recipe
-    data = load(dataset or CASES[name].dataset, Path(os.environ.get("BOUNDFLOW_DATA", ".")), seed)
-    (x, y), (test_x, test_y) = (
-        (torch.tensor(part.inputs, device=device), torch.tensor(part.labels, device=device))
-        for part in (data.train, getattr(data, split))
-    )
-    x, y = x[:samples], y[:samples]
-    started = time.perf_counter()
+    x, y = (torch.tensor(part, device=device)[:samples] for part in (data.train.inputs, data.train.labels))
     certificate = bf.certify(
         network(recipe, x.shape[1:], seed),
         (x, y),
@@ -198,13 +183,34 @@ def measure(
         order=recipe.order,
         device=device,
         memory=2.0**35 if device.startswith("cuda") else 2.0**32,
+        progress=False,
     )
+    return certificate, len(x)
+
+
+def measure(
+    name: str,
+    setting: Setting,
+    seed: int,
+    device: str,
+    split: str = "test",
+    samples: int | None = None,
+    dataset: str | None = None,
+) -> dict[str, Any]:
+    """One seed: load or draw the data, train and certify the test set.
+
+    Another ``dataset`` than that of the case can be given, of inputs of the same shape.
+    """
+    data = load(dataset or CASES[name].dataset, Path(os.environ.get("BOUNDFLOW_DATA", ".")), seed)
+    test = getattr(data, split)
+    started = time.perf_counter()
+    certificate, trained_on = certified(setting, data, seed, device, samples)
     epsilon = setting.epsilon or 0.0 if setting.at_test_time else 0.0
-    accuracy = certificate.accuracy(test_x, test_y, epsilon=epsilon, cuts=recipe.cuts)
+    accuracy = certificate.accuracy(test.inputs, test.labels, epsilon=epsilon, cuts=setting.recipe.cuts)
     return {
         "case": name,
         "epsilon": setting.epsilon,
-        "k": setting.k or len(x),
+        "k": setting.k or trained_on,
         "threat": setting.threat,
         "seed": seed,
         "certified_accuracy": accuracy.certified,
@@ -212,3 +218,8 @@ def measure(
         "seconds": time.perf_counter() - started,
         "published": setting.published,
     }
+
+
+def setting_of(name: str, epsilon: float) -> Setting:
+    """The setting of a case with this epsilon."""
+    return next(setting for setting in CASES[name].settings if setting.epsilon == epsilon)

@@ -81,9 +81,15 @@ def run(
     device: torch.device,
     jobs: int = 1,
     tell: Callable[[Progress], None] = lambda progress: None,
+    only_finished: bool = False,
 ) -> list[Row]:
-    """Run what is not finished yet, with so many processes, and give one row for every case."""
+    """Run what is not finished yet, with so many processes, and give one row for every case.
+
+    With ``only_finished`` nothing is run: the rows are of what is there.
+    """
     plan = planned(experiments, scale)
+    if only_finished:
+        plan = [work for work in plan if finished(work, folder) is not None]
     left = [work for work in plan if finished(work, folder) is None]
     taken: dict[tuple[str, str, str], list[float]] = {}
     for work in plan:
@@ -164,7 +170,10 @@ def rows(plan: list[Work], folder: Path) -> list[Row]:
     cases: dict[tuple[str, int], list[Work]] = {}
     for work in plan:
         cases.setdefault((work.experiment.id, work.number), []).append(work)
-    return [_row(works, [finished(work, folder) or {} for work in works]) for works in cases.values()]
+    found = [_row(works, [finished(work, folder) or {} for work in works]) for works in cases.values()]
+    experiments = {work.experiment.id: work.experiment for work in plan}
+    groups = {id: [row for row in found if row["id"] == id] for id in experiments}
+    return [row for id, group in groups.items() for row in [*group, *experiments[id].derive(group)]]
 
 
 def _row(works: list[Work], found: list[dict[str, Any]]) -> Row:

@@ -8,7 +8,7 @@ import torch
 
 from fullcert.datasets import load
 from fullcert.reproduce import published
-from fullcert.reproduce.best import CASES, measure
+from fullcert.reproduce.best import measure, setting_of
 from fullcert.reproduce.experiments import Case, Outcome, Scale, experiment
 from fullcert.reproduce.published import Published, Source
 
@@ -36,8 +36,7 @@ def as_published(run: Published, seed: int, device: torch.device) -> Outcome:
 
 def ours(suite: str, epsilon: float, seed: int, device: torch.device) -> Outcome:
     """One run of a recipe of ours, on the samples that the published code draws for the same seed."""
-    setting = next(setting for setting in CASES[suite].settings if setting.epsilon == epsilon)
-    found = measure(suite, setting, seed, str(device))
+    found = measure(suite, setting_of(suite, epsilon), seed, str(device))
     return Outcome(100 * found["certified_accuracy"], 100 * found["nominal_accuracy"])
 
 

@@ -14,7 +14,7 @@
 import copy
 import math
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 import torch
@@ -25,8 +25,7 @@ import boundflow as bf
 from fullcert.datasets import Dataset, Split
 
 DROP = 0.05  # training stops when the certified accuracy on validation is so far below its best
-ORDER, ORDER_OF_IMAGES = 20, 3  # of zonotopes, which the paper does not have
-TRACKED = 100  # rows for the samples of inputs with at most so many features
+ORDER = 20  # of zonotopes, which the paper does not have
 
 
 @dataclass(frozen=True)
@@ -101,14 +100,28 @@ def boxes(x: Tensor, run: Published) -> Tensor:
     return bf.interval((x - run.epsilon).clamp(*run.clip), (x + run.epsilon).clamp(*run.clip))
 
 
-def certified_share(model: nn.Module, x: Tensor, y: Tensor, run: Published) -> float:
-    """The share of samples that every model answers right wherever they were moved, by intervals."""
+def bounds(model: nn.Module, x: Tensor, run: Published) -> tuple[Tensor, Tensor]:
+    """The outputs of every model on inputs moved anywhere, by intervals."""
     with torch.no_grad():
         try:
             logits = model(boxes(x, run))
+            return logits.lower, logits.upper
         except bf.VoidBounds:
-            return 0.0
-    return torch.where(y > 0.5, logits.lower > 0, logits.upper < 0).double().mean().item()
+            unknown = torch.full((len(x), 1), torch.inf, device=x.device)
+            return -unknown, unknown
+
+
+def right(lower: Tensor, upper: Tensor, y: Tensor) -> float:
+    """The share of samples whose bounds are on the side of their label."""
+    return torch.where(y > 0.5, lower > 0, upper < 0).double().mean().item()
+
+
+def stepped(model: nn.Module, optimizer: torch.optim.Optimizer, inputs: Tensor, targets: Tensor) -> None:
+    """One step, on plain tensors or on sets."""
+    optimizer.zero_grad()
+    loss = F.binary_cross_entropy_with_logits(model(inputs), targets) / len(inputs)  # the second division
+    loss.backward()
+    optimizer.step()
 
 
 class Sets:
@@ -119,8 +132,7 @@ class Sets:
         self.threat = bf.threats.Linf(run.epsilon, clip=run.clip)
         self.symbols: bf.Symbols | None = None
         if run.domain == "zonotope":
-            tracks = next(model.parameters()).shape[1] <= TRACKED
-            self.symbols = bf.Symbols(self.threat, order=ORDER if tracks else ORDER_OF_IMAGES, tracks=tracks)
+            self.symbols = bf.Symbols(self.threat, order=ORDER)
         bf.lift(self.model, self.symbols)
         self.optimizers = [torch.optim.SGD(one.parameters(), lr=run.lr) for one in (self.plain, self.model)]
         if self.symbols is not None:
@@ -128,14 +140,9 @@ class Sets:
 
     def step(self, x: Tensor, y: Tensor, index: Tensor) -> None:
         """A step of both, on the samples as observed and on all that the attacker could have left behind."""
-        batch = x[index], y[index]
-        for model, optimizer, (inputs, targets) in zip(
-            (self.plain, self.model), self.optimizers, (batch, self.lifted(*batch, index)), strict=True
-        ):
-            optimizer.zero_grad()
-            loss = F.binary_cross_entropy_with_logits(model(inputs), targets) / len(index)  # the second division
-            loss.backward()
-            optimizer.step()
+        x, y = x[index], y[index]
+        stepped(self.plain, self.optimizers[0], x, y)
+        stepped(self.model, self.optimizers[1], *self.lifted(x, y, index))
 
     def lifted(self, x: Tensor, y: Tensor, index: Tensor) -> tuple[Tensor, Tensor]:
         if self.symbols is not None:
@@ -143,11 +150,16 @@ class Sets:
             return inputs, targets
         return boxes(x, self.run), y
 
+    def bounds(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """The outputs of every model on inputs moved anywhere."""
+        if self.symbols is None:
+            return bounds(self.model, x, self.run)
+        found = bf.Certificate(self.model, self.plain).predict(x, threat=self.threat)
+        return found.lower, found.upper
+
     def certified(self, x: Tensor, y: Tensor) -> float:
         """The share of samples that every model answers right wherever they were moved."""
-        if self.symbols is None:
-            return certified_share(self.model, x, y, self.run)
-        return bf.Certificate(self.model, self.plain, {}).accuracy(x, y, threat=self.threat).certified
+        return right(*self.bounds(x), y)
 
     def nominal(self, x: Tensor, y: Tensor) -> float:
         with torch.no_grad():
@@ -167,7 +179,13 @@ class Sets:
                 yield epoch
 
 
-def train(data: Dataset, run: Published, source: Source, device: torch.device) -> Reached:
+def train(
+    data: Dataset,
+    run: Published,
+    source: Source,
+    device: torch.device,
+    at_best: Callable[[Sets], None] = lambda sets: None,
+) -> Reached:
     """Certified training from drawn weights until validation falls, and its best epoch."""
     training, validation, test = (tensors(split, device) for split in (data.train, data.validation, data.test))
     model = source.network(training[0].shape[1], run.hidden)
@@ -180,6 +198,7 @@ def train(data: Dataset, run: Published, source: Source, device: torch.device) -
             source.copied(model)
             reached.validation, reached.epoch = now, epoch
             reached.certified, reached.nominal = sets.certified(*test), sets.nominal(*test)
+            at_best(sets)
         if now < reached.validation - DROP:
             break
     return reached
