@@ -21,7 +21,10 @@ def main() -> None:
     except Mistake as mistake:
         sentence = str(mistake)
     except KeyboardInterrupt:
-        print("fullcert: interrupted; with --out, fullcert train --resume goes on from the last step", file=sys.stderr)
+        again = "the same command goes on with what is not finished"
+        if sys.argv[1:2] != ["reproduce"]:
+            again = "with --out, fullcert train --resume goes on from the last step"
+        print(f"fullcert: interrupted; {again}", file=sys.stderr)
         sys.exit(INTERRUPTED)
     except BrokenPipeError:  # whoever reads the output has enough of it
         silence()

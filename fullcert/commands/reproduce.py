@@ -20,6 +20,10 @@ def reproduce(
     quick: Annotated[bool, typer.Option("--quick", help="Two seeds and fewer points.")] = False,
     seeds: Annotated[int | None, typer.Option(help="The first so many seeds only.", show_default="all")] = None,
     domain: Annotated[str, typer.Option(help="interval, zonotope or both.")] = "both",
+    recipe: Annotated[
+        str | None, typer.Option(help="The cases of one recipe only, such as paper or best.", show_default="all")
+    ] = None,
+    finished: Annotated[bool, typer.Option("--finished", help="Run nothing: show what is finished in --out.")] = False,
     out: Annotated[Path, typer.Option(help="Folder for finished values; what is there is not run again.")] = Path(
         "runs/reproduce"
     ),
@@ -31,6 +35,9 @@ def reproduce(
     csv: Annotated[Path | None, typer.Option(help="File for the rows as CSV.")] = None,
     latex: Annotated[Path | None, typer.Option(help="File for the rows as LaTeX tables.")] = None,
     figure: Annotated[Path | None, typer.Option(help="File for the figure: .svg, .pdf or .png.")] = None,
+    page: Annotated[
+        Path | None, typer.Option(help="Write this page from the rows in the folder of its name, and end.")
+    ] = None,
     json: results.Json = None,
     quiet: results.Quiet = False,
 ) -> None:
@@ -43,11 +50,16 @@ def reproduce(
     from fullcert.reproduce.experiments import Scale
     from fullcert.reproduce.running import Request
 
+    if page is not None:
+        from fullcert.reproduce.page import write
+
+        return write(page)
     console = Console(stderr=json == "-")
     if not ids and not everything:
         return show_list(console)
-    scale = Scale(quick, seeds, domain)
-    request = Request(list(ids or ()), everything, scale, out, rows, device, jobs, json, csv, latex, figure)
+    scale = Scale(quick, seeds, domain, recipe)
+    named = list(ids or ())
+    request = Request(named, everything, scale, out, rows, device, jobs, finished, json, csv, latex, figure)
     request.checked()
     found = follow(request, hidden=quiet)
     if not quiet:

@@ -8,6 +8,7 @@ from fullcert.mistakes import Mistake
 from fullcert.reproduce import writing
 from fullcert.reproduce.engine import Progress
 from fullcert.reproduce.experiments import Scale, load
+from fullcert.reproduce.page import write as write_page
 from fullcert.reproduce.running import DOMAINS, FOLDER, Request, time_left
 
 
@@ -21,6 +22,8 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--quick", action="store_true", help="two seeds and fewer points")
     made.add_argument("--seeds", type=int, help="the first so many seeds only")
     made.add_argument("--domain", choices=DOMAINS, default="both")
+    made.add_argument("--recipe", help="the cases of one recipe only, such as paper or best")
+    made.add_argument("--finished", action="store_true", help="run nothing: show what is finished in --out")
     made.add_argument(
         "--out", type=Path, default=FOLDER, help="folder for finished values; what is there is not run again"
     )
@@ -30,18 +33,24 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--json", help="file for the rows; - is standard output")
     made.add_argument("--csv", type=Path)
     made.add_argument("--latex", type=Path)
+    made.add_argument("--page", type=Path, help="write this page from the rows in the folder of its name, and end")
     made.add_argument("--figure", type=Path, help=".svg, .pdf or .png (needs matplotlib)")
     return made
 
 
 def main(arguments: list[str] | None = None) -> int:
     options = vars(parser().parse_args(arguments))
-    if options.pop("list") or not (options["ids"] or options["all"]):
+    page = options.pop("page")
+    if options.pop("list") or not (options["ids"] or options["all"] or page):
         for one in load().values():
             print(f"{one.id:20s} {one.title} ({one.source})")
         return 0
-    scale = Scale(options.pop("quick"), options.pop("seeds"), options.pop("domain"))
+    scale = Scale(options.pop("quick"), options.pop("seeds"), options.pop("domain"), options.pop("recipe"))
+    options["only_finished"] = options.pop("finished")
     try:
+        if page is not None:
+            write_page(page)
+            return 0
         rows = Request(everything=options.pop("all"), scale=scale, **options).perform(tell)
     except Mistake as mistake:
         print(f"fullcert: {mistake}", file=sys.stderr)

@@ -81,9 +81,15 @@ def run(
     device: torch.device,
     jobs: int = 1,
     tell: Callable[[Progress], None] = lambda progress: None,
+    only_finished: bool = False,
 ) -> list[Row]:
-    """Run what is not finished yet, with so many processes, and give one row for every case."""
+    """Run what is not finished yet, with so many processes, and give one row for every case.
+
+    With ``only_finished`` nothing is run: the rows are of what is there.
+    """
     plan = planned(experiments, scale)
+    if only_finished:
+        plan = [work for work in plan if finished(work, folder) is not None]
     left = [work for work in plan if finished(work, folder) is None]
     taken: dict[tuple[str, str, str], list[float]] = {}
     for work in plan:

@@ -49,10 +49,12 @@ class Scale:
     quick: bool = False
     seeds: int | None = None  # None: all that the experiment has, or two if it has to be quick
     domain: str = "both"
+    recipe: str | None = None  # None: all
 
     def of(self, case: Case) -> tuple[int, ...]:
         """The seeds of a case that are wanted."""
-        if (self.quick and not case.quick) or not (self.domain == "both" or case.domain in (self.domain, "-")):
+        of_domain = self.domain == "both" or case.domain in (self.domain, "-")
+        if not of_domain or (self.quick and not case.quick) or self.recipe not in (None, case.recipe):
             return ()
         return case.seeds[: self.seeds if self.seeds is not None else QUICK_SEEDS if self.quick else None]
 

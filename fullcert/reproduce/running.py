@@ -27,6 +27,7 @@ class Request:
     rows: Path | None = None  # instead of running: rows that were written before
     device: str = "cpu"
     jobs: int = 1
+    only_finished: bool = False
     json: str | None = None
     csv: Path | None = None
     latex: Path | None = None
@@ -58,9 +59,9 @@ class Request:
         else:
             device = _device(self.device)
             runs.make_folder(self.out)
-            rows = engine.run(found, self.scale, self.out, device, self.jobs, tell)
+            rows = engine.run(found, self.scale, self.out, device, self.jobs, tell, self.only_finished)
         if not rows:
-            raise Mistake("nothing of this experiment is in that domain, or part of --quick")
+            raise Mistake("nothing of this is in that domain, of that recipe, part of --quick or finished")
         self._write(rows)
         return rows
 

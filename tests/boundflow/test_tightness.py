@@ -142,3 +142,17 @@ def test_zonotopes_contract_where_intervals_grow() -> None:
             optimizer.step()
         radii.append(float(module[0].spread))
     assert radii[0] > 100 and abs(radii[1] - 0.01) < 1e-6
+
+
+def test_one_flipped_label_moves_every_layer_by_one_sample() -> None:
+    """Under a budget, intervals of all layers count what one sample does, not the sum over all of them."""
+    torch.manual_seed(0)
+    x = torch.randn(100, 3, dtype=torch.float64)
+    y = (x[:, 0] > 0).long()
+    model = nn.Sequential(nn.Linear(3, 8), nn.ReLU(), nn.Linear(8, 2)).double()
+    threat = bf.threats.AtMost(1, bf.threats.Labels())
+    certificate = bf.certify(model, (x, y), threat=threat, domain="interval", loss="ce", optimizer_options={"lr": 1.0})
+    assert certificate.model is not None
+    first = next(certificate.model.parameters())
+    one_sample = model[2].weight.abs().sum(0).unsqueeze(1) * x.abs().amax(0) / len(x)  # |W^T (p - y)| x_i / n
+    assert bool((first.upper - first.lower <= 2 * one_sample + 1e-9).all())  # one sample upwards, another downwards
