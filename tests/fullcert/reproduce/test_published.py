@@ -137,6 +137,6 @@ def test_the_hull() -> None:
 
 def test_the_edge_is_the_best_of_those_that_know_nothing() -> None:
     row = {"setting": {"start": "scratch"}, "recipe": "paper", "paper": None, "values": [70.0, 60.0, 90.0]}
-    row["details"] = [{"start": 50.0}, {"start": 40.0}, {"start": 87.0}]
+    row["details"] = [{"start": 54.0}, {"start": 40.0}, {"start": 87.0}]
     (found,) = pretraining.edge(75.0, [row, {**row, "recipe": "best"}])
     assert (found["mean"], found["paper"], found["seeds"]) == (70.0, 75.0, 2)
