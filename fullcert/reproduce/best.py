@@ -201,7 +201,7 @@ def measure(
 
     Another ``dataset`` than that of the case can be given, of inputs of the same shape.
     """
-    data = load(dataset or CASES[name].dataset, Path(os.environ.get("BOUNDFLOW_DATA", ".")), seed)
+    data = load(dataset or CASES[name].dataset, Path(os.environ.get("BOUNDFLOW_DATA", "data")), seed)
     test = getattr(data, split)
     started = time.perf_counter()
     certificate, trained_on = certified(setting, data, seed, device, samples)

@@ -127,6 +127,8 @@ def draw(rows: list[dict[str, Any]], figure: "Figure") -> None:
         axes.set_yscale("symlog", linthresh=1e-3)
         axes.set_title(title, fontsize=9)
         axes.set_xlabel("step")
+    for axes in panels[:2]:
+        axes.set_ylim(bottom=0)
     figure.legend(loc="outside lower center", ncols=2, frameon=False)
 
 

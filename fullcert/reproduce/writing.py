@@ -40,7 +40,10 @@ def told(setting: dict[str, Any]) -> str:
 
 def cells(row: Row) -> list[str]:
     """A row as text, in the order of the heads."""
-    rounded = {name: None if row[name] is None else f"{row[name]:.1f}" for name in ("paper", "mean", "std", "nominal")}
+    form = ".1f" if EXPERIMENTS[row["id"]].value.endswith("(%)") else ".3g"
+    rounded = {
+        name: None if row[name] is None else f"{row[name]:{form}}" for name in ("paper", "mean", "std", "nominal")
+    }
     rounded["seconds"] = f"{row['seconds']:.1f}"
     texts: list[Any] = [told(row["setting"]), *(rounded.get(name, row[name]) for name in HEADS[1:])]
     return ["-" if text is None else str(text) for text in texts]

@@ -2,6 +2,9 @@
 
 import copy
 import math
+import os
+from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,6 +15,7 @@ from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 from fullcert.datasets import Dataset, Split, load
+from fullcert.mistakes import Mistake
 from fullcert.reproduce import pretraining, published
 from fullcert.reproduce.paper_tables import SEEDS, as_published
 from fullcert.reproduce.published import Published, Sets, Source
@@ -130,6 +134,31 @@ def test_pretrained_networks_are_set_aside_on_the_way() -> None:
     assert round(scratch.value, 2) == points[0][1]
 
 
+@pytest.mark.skipif("BOUNDFLOW_DATA" not in os.environ, reason="set BOUNDFLOW_DATA to a folder with MNIST")
+def test_digits_are_divided_as_published() -> None:
+    data, clean = pretraining.digits((0, 6))
+    assert [len(part.labels) for part in (data.train, data.validation, data.test, clean)] == [9741, 2000, 1938, 100]
+    assert data.train.inputs.min() == 0 and data.train.inputs.max() == 1 and set(clean.labels) == {0, 1}
+    task = replace(pretraining.MNIST, pretrain_epochs=2, run=replace(pretraining.MNIST.run, epochs=1, batch_size=5000))
+    outcome = pretraining.from_scratch(task, 1, CPU)
+    assert 0 < outcome.value <= outcome.nominal  # type: ignore[operator]
+
+
+def test_missing_digits_are_a_mistake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("BOUNDFLOW_DATA", str(tmp_path))
+    with pytest.raises(Mistake, match="mnist"):
+        pretraining.digits((0, 6))
+
+
+def test_dots_come_from_both_kinds_of_rows() -> None:
+    scratch = {"setting": {"start": "scratch"}, "domain": "interval", "recipe": "paper", "values": [60.0]}
+    scratch["details"] = [{"start": 50.0}]
+    aside = {**scratch, "values": [80.0], "details": [{"points": [[50.0, 60.0], [70.0, 80.0]]}]}
+    best = {**scratch, "domain": "zonotope", "recipe": "best", "details": [{}]}
+    found = pretraining.dots([scratch, aside, best])
+    assert found == {("interval", ""): [[50.0, 60.0], [50.0, 60.0], [70.0, 80.0]]}
+
+
 def test_the_hull() -> None:
     square = np.array([[0, 0], [2, 0], [2, 2], [0, 2], [1, 1], [1, 0], [2, 2]], dtype=float)
     assert {tuple(corner) for corner in pretraining.hull(square)} == {(0, 0), (2, 0), (2, 2), (0, 2)}
@@ -137,6 +166,6 @@ def test_the_hull() -> None:
 
 def test_the_edge_is_the_best_of_those_that_know_nothing() -> None:
     row = {"setting": {"start": "scratch"}, "recipe": "paper", "paper": None, "values": [70.0, 60.0, 90.0]}
-    row["details"] = [{"start": 50.0}, {"start": 40.0}, {"start": 87.0}]
+    row["details"] = [{"start": 54.0}, {"start": 40.0}, {"start": 87.0}]
     (found,) = pretraining.edge(75.0, [row, {**row, "recipe": "best"}])
     assert (found["mean"], found["paper"], found["seeds"]) == (70.0, 75.0, 2)
