@@ -9,7 +9,9 @@ thread-local variable alone would not reach those).
 from __future__ import annotations
 
 import threading
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+
+from torch import Tensor
 
 
 @dataclass(frozen=True)
@@ -19,6 +21,7 @@ class Arithmetic:
     outward: bool = True  # charge roundings; False: bounds hold in real arithmetic, up to rounding
     pieces: int = 0  # of the batch that is being summed; 0 where it comes whole
     length: int = 1  # plain PyTorch sums so many times as many terms as a piece holds
+    deferred: list[Tensor] | None = field(default=None, compare=False)  # checks of a step that is being traced
 
 
 OUTWARD = Arithmetic()

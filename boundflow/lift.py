@@ -17,6 +17,7 @@ from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from . import layout, rounding
 from .bounded import Bounded, exact
+from .context import thread
 from .errors import BoundFlowError, CrossedBounds, MixedTensors, UnsupportedOperator, UnsupportedProgram, WideBounds
 from .forms import ball_form
 from .sets import Set, checked
@@ -147,10 +148,10 @@ def _count_step(optimizer: torch.optim.Optimizer, args: object, kwargs: object) 
     """Every optimizer step on bounded parameters advances the clock that errors report; others are none of ours."""
     parameters = (parameter for group in optimizer.param_groups for parameter in group["params"])
     spaces = {id(p.symbols): p for p in parameters if isinstance(p, Bounded)}
-    if spaces:
+    if spaces and thread.arithmetic.deferred is None:
         rounding.require_gradual_underflow()
     for parameter in spaces.values():
-        if parameter.symbols is not None:
+        if parameter.symbols is not None and parameter.symbols.arithmetic.deferred is None:
             parameter.symbols.count_step(optimizer)
             _warn_of_width(parameter, parameter.symbols)
 

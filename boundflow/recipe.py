@@ -35,7 +35,8 @@ class Recipe:
     ``steps`` ends training after so many steps. ``clip_gradients`` clips the gradient of every single sample to that
     norm before the mean is taken, in plain training too: slower, and what bounds a sample that may be anything.
     ``order`` is how many error rows are kept per trained scalar and ``reduction`` how they are chosen. ``memory``
-    (bytes) decides how much of a batch is held at a time, and whether every sample gets rows of its own.
+    (bytes) decides how much of a batch is held at a time, and whether every sample gets rows of its own. ``compile``
+    traces and compiles the step where that is possible (`compiled.py`): ``"auto"`` for runs long enough to gain by it.
     """
 
     loss: str = "ce"
@@ -51,6 +52,7 @@ class Recipe:
     reduction: str = "girard"
     clip_gradients: float | None = None
     memory: float = MEMORY
+    compile: bool | str = "auto"
     device: torch.device | str | None = None
     dtype: torch.dtype | None = None
 
@@ -60,6 +62,8 @@ class Recipe:
         for name, known in (("loss", LOSSES), ("domain", DOMAINS), ("reduction", reduction.METHODS)):
             if getattr(self, name) not in known:
                 raise ValueError(f"{name} must be one of {', '.join(known)}, not {getattr(self, name)!r}")
+        if self.compile not in (True, False, "auto"):
+            raise ValueError(f"compile must be True, False or 'auto', not {self.compile!r}")
         for name in ("epochs", "batch_size", "steps"):
             number = getattr(self, name)
             if number is not None and number < 1:

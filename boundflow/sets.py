@@ -218,6 +218,10 @@ def checked(operator: str, bounds: Tensor, symbols: Symbols | None) -> None:
     if not bounds.numel():
         return
     lower, upper = bounds.unbind(0)
+    if thread.arithmetic.deferred is not None:
+        width = upper - lower
+        thread.arithmetic.deferred.append(((width >= 0) & (width < math.inf)).all())
+        return
     least, most = torch.aminmax(upper - lower)
     if least.item() >= 0 and most.item() < math.inf:
         return

@@ -26,8 +26,9 @@ from .certificate import Certificate, versions
 from .checkpoint import EVERY, Checkpoint, Made
 from .chunks import accumulated, chunk_size, rows_fit
 from .clipping import clipped_gradients
+from .compiled import FIRST, CompiledSteps, NotTraceable, why_not
 from .draws import Draws
-from .errors import VoidBounds
+from .errors import UnsupportedProgram, VoidBounds
 from .files import fingerprint
 from .lift import Given, lift
 from .losses import LOSSES
@@ -74,7 +75,7 @@ def certify(
     at the end, and when the run is interrupted. With ``resume`` the run goes on from that file, if it is there, and
     gives the same certificate as one that was never interrupted; a file of another run is refused.
     """
-    run = _Run(Prepared(model, data, threat, (recipe or Recipe()).but(**fields)))
+    run = _Run(Prepared(model, data, threat, (recipe or Recipe()).but(**fields)), len(callbacks))
     layers = {"layers": repr(run.prepared.model)}
     saved = Checkpoint(checkpoint, checkpoint_every, {**run.record, **layers}, run.observed, run.sets)
     made = saved.resume() if resume else Made()
@@ -92,7 +93,7 @@ def certify(
 class _Run:
     """One training: on observed data and on sets, step by step."""
 
-    def __init__(self, prepared: Prepared):
+    def __init__(self, prepared: Prepared, callbacks: int):
         self.prepared, recipe = prepared, prepared.recipe
         self.batches = recipe.batches(len(prepared.x), prepared.x.device)
         self.nominal, self.certified = copy.deepcopy(prepared.model), copy.deepcopy(prepared.model)
@@ -113,6 +114,18 @@ class _Run:
             "dtype": str(prepared.x.dtype).removeprefix("torch."),
             **versions(),
         }
+        self.compiled = self._compiled(callbacks)
+        if self.compiled is not None:
+            self.record["compiled"] = True
+
+    def _compiled(self, callbacks: int) -> CompiledSteps | None:
+        """The steps as compiled functions, if that is wanted and known to be the same program."""
+        reason = why_not(self.prepared, len(self.batches), callbacks)
+        if reason is None:
+            return CompiledSteps(self.prepared, self.sets, lambda model, batch: self._backward(model, batch, 0, None))
+        if self.prepared.recipe.compile is True:
+            raise ValueError(f"compile=True: {reason}")
+        return None
 
     def _space(self, recipe: Recipe) -> tuple[Symbols | None, list[str]]:
         """The space of a zonotope run, and what of the threat it cannot track."""
@@ -166,7 +179,7 @@ class _Run:
             void_at_step = made.void_at_step
             if void_at_step is None:
                 try:
-                    loss = self._on_sets(index, number)
+                    loss = self._next(index, number)
                 except VoidBounds:
                     void_at_step = number + 1
                     bar.void(void_at_step)
@@ -177,6 +190,18 @@ class _Run:
             made = Made(number + 1, void_at_step)
             yield made
         self.tripwire.read()
+
+    def _next(self, index: Tensor, number: int) -> Tensor:
+        """A step on sets, compiled or by the rules."""
+        if self.compiled is not None and number >= FIRST:
+            try:
+                return self.compiled.step(index, lambda: self._on_sets(index, number))
+            except NotTraceable as reason:
+                if self.prepared.recipe.compile is True:
+                    raise UnsupportedProgram(f"compile=True: {reason}") from None
+                self.compiled = None
+                del self.record["compiled"]
+        return self._on_sets(index, number)
 
     def _on_observed(self, index: Tensor, number: int) -> None:
         """A step of ordinary training."""
