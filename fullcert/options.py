@@ -206,7 +206,6 @@ NETWORKS: dict[str, dict[str, Any]] = {
     recipes.PIXELS: {"hidden": "10"},
     recipes.HALF_MOONS: {"hidden": "128", "activation": "relu", "loss": "ce"},
 }
-THREATS = ("epsilon", "tolerance", "any_category", "missing", "flip_labels", "target_tolerance", "remove", "replace")
 
 
 def inputs_of(chosen: Mapping[str, Any]) -> str:
@@ -236,7 +235,7 @@ def situation(options: Mapping[str, Any]) -> recipes.Situation:
         bool(options["frozen"]),
         options["domain"],
         bool(options["regression"]),
-        options["epsilon"] is None or any(options[name] for name in THREATS),
+        bool(options["flip_labels"]),
     )
 
 

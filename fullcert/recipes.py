@@ -1,13 +1,14 @@
 """Recipes by rule: how a network is trained where nobody says otherwise.
 
-    a rule:  (inputs, depth, smooth or not, frozen or not, domain, threatened or not)  ->  steps, rate, batch, ...
+    a rule:  (inputs, depth, smooth or not, frozen or not, domain, wrong labels or not)  ->  steps, rate, ...
 
 Bounds grow with every step, so the number of steps is the choice that matters most: it is small for intervals, whose
 radius grows by a factor a step, larger for networks with kinks, and largest for smooth ones.
 
 A rule looks at the options of a run and never at its data: a choice that looks at data inside the threat would have to
 be part of what is certified. Nor does it look at how large a threat is, so that a sweep over epsilon, or over how many
-samples are changed, keeps one recipe. Each was fixed on the validation sets that it names; test sets were not used.
+samples are changed, keeps one recipe; and linear models have the same one against no threat at all, so that plain
+training on other data is the training that was certified. Each was fixed on the validation sets that it names; test sets were not used.
 The first rule that applies is taken. ``lr`` None goes by the loss and the classes: `losses.learning_rate`.
 """
 
@@ -30,7 +31,7 @@ class Situation:
     frozen: bool = False  # whether the first layers keep their initial values, so that the last alone is trained
     domain: str = "zonotope"
     regression: bool = False
-    threatened: bool = True  # whether anything can have been changed at all
+    labels: bool = False  # whether labels may be wrong
 
 
 @dataclass(frozen=True)
@@ -51,43 +52,6 @@ def steps(count: int, lr: float | None, momentum: float, batch_size: int, init_s
     }
 
 
-MOONS = "points", "columns", "unit columns", "pixels", "half-moons"
-SMOOTH = ("tanh", "sigmoid", "softplus", "silu", "gelu")
-
-
-@dataclass(frozen=True)
-class Situation:
-    """All that a rule may look at."""
-
-    inputs: str = COLUMNS  # points of a plane, scaled columns, columns that span [0, 1], pixels, or half-moons
-    depth: int = 0  # hidden layers; of a network from a file, which is not known yet, as of a deep one
-    smooth: bool = True  # whether its activations are
-    frozen: bool = False  # whether the first layers keep their initial values, so that the last alone is trained
-    domain: str = "zonotope"
-    regression: bool = False
-    threatened: bool = True  # whether anything can have been changed at all
-
-
-@dataclass(frozen=True)
-class Rule:
-    """Values for the options that nobody gave, and on what they were measured."""
-
-    name: str
-    applies: Callable[[Situation], bool]
-    values: Mapping[str, Any]
-    measured: str
-
-
-def steps(
-    count: int, lr: float | None, momentum: float, batch_size: int, init_scale: float, order: int
-) -> dict[str, Any]:
-    """So many steps, whatever the number of samples: enough epochs for them, of which the last is cut short."""
-    return {
-        **{"epochs": count, "steps": count, "lr": lr, "lr_decay": 0.0, "momentum": momentum},
-        **{"batch_size": batch_size, "init_scale": init_scale, "order": order},
-    }
-
-
 MOONS = "two-moons, validation sets of seeds 100 to 102, epsilon 1e-4 / 1e-3 / 1e-2"
 WINE = "wine, breast cancer and iris, a quarter of their training parts held out, columns scaled"
 IMAGES = "mnist-1-7, validation set of seed 0, epsilon 1e-4 / 1e-3 / 1e-2"
@@ -98,12 +62,6 @@ RULES = (
         lambda s: s.inputs == HALF_MOONS,
         {**steps(4, 2.0, 0.0, 0, 1.0, 2), "lr_decay": 0.6},
         "published with Abstract Gradient Training for this dataset",
-    ),
-    Rule(
-        "linear, nothing changed",
-        lambda s: s.depth == 0 and not s.threatened and not s.regression and s.inputs == COLUMNS,
-        steps(100, None, 0.9, 0, 0.0, 2),
-        f"{WINE}: 91, 97 and 86 % right, logistic regression 94, 97 and 89 %",
     ),
     Rule(
         "least squares",
@@ -121,7 +79,8 @@ RULES = (
         "linear",
         lambda s: s.depth == 0 and s.inputs != PIXELS,
         steps(5, None, 0.0, 0, 0.0, 2),
-        f"{WINE}, 1 label flipped: 85, 95 and 86 % certified",
+        f"{WINE}, 1 label flipped: 85, 95 and 86 % certified; plain 94, 98 and 89 %, and "
+        "logistic regression of scikit-learn 94, 97 and 89 %",
     ),
     Rule(
         "intervals, pixels",
@@ -162,8 +121,20 @@ RULES = (
     Rule(
         "smooth features, head trained",  # steep features that stay as drawn: the head is linear, and contracts
         lambda s: s.smooth and s.frozen and s.depth == 1,
-        steps(40, 0.02, 0.9, 100, 12.0, 20),
-        "two-moons, validation sets of seeds 0 and 100: 100 tanh units 98 % certified at 1e-3 and 97 % at 1e-2",
+        steps(50, 0.02, 0.9, 100, 12.0, 20),
+        "two-moons, validation sets of seeds 0 and 100: 100 tanh units 99 % certified at 1e-3 and 96 % at 1e-2",
+    ),
+    Rule(
+        "wrong labels, smooth",
+        lambda s: s.labels and s.smooth,
+        steps(8, 0.2, 0.95, 100, 8.0, 5),
+        "two-moons, validation set of seed 100, 5 labels flipped: 20 tanh units 82 % certified",
+    ),
+    Rule(
+        "wrong labels, kinks",
+        lambda s: s.labels,
+        steps(4, 0.2, 0.5, 100, 4.0, 5),
+        "two-moons, validation set of seed 100, 5 labels flipped: 20 relu units 65 % certified",
     ),
     Rule(
         "smooth, one hidden layer",

@@ -149,19 +149,12 @@ class _Certified(BaseEstimator):
             smooth=smooth,
             domain=self.domain,
             regression=loss == "mse",
-            threatened=self._threatened(),
         )
         numbers = {"lr": self.learning_rate, **{name: getattr(self, name) for name in GIVEN}}
         values = recipes.completed(faced, {name: value for name, value in numbers.items() if value is not None})
         values["lr"] = rate if values["lr"] is None else values["lr"]
         self.recipe_ = recipes.record(faced, values, rate)
         return values
-
-    def _threatened(self) -> bool:
-        """Whether any of the training data can have been changed."""
-        radii = (self.epsilon, getattr(self, "target_epsilon", 0))
-        counts = (getattr(self, "flip_labels", 0), self.remove)
-        return self.threat is not None or any(map(_positive, (*radii, *counts)))
 
     def _made_threat(self, features: int) -> Threat:
         if self.threat is not None:

@@ -1,4 +1,4 @@
-"""Rules for recipes: one for every situation, blind to data and to the size of a threat, and written into the record."""
+"""Rules for recipes: one for every situation, blind to data and the size of a threat, and recorded."""
 
 import itertools
 from typing import Any
