@@ -8,7 +8,8 @@ radius grows by a factor a step, larger for networks with kinks, and largest for
 A rule looks at the options of a run and never at its data: a choice that looks at data inside the threat would have to
 be part of what is certified. Nor does it look at how large a threat is, so that a sweep over epsilon, or over how many
 samples are changed, keeps one recipe; and linear models have the same one against no threat at all, so that plain
-training on other data is the training that was certified. Each was fixed on the validation sets that it names; test sets were not used.
+training on other data is the training that was certified. Each was fixed on the validation sets that it names; test
+sets were not used.
 The first rule that applies is taken. ``lr`` None goes by the loss and the classes: `losses.learning_rate`.
 """
 
