@@ -54,14 +54,13 @@ def _settings() -> Iterator[Setting]:
         ("10,10", "tanh", 1e-3): _recipe(40, 0.1, 0.9, 100, 4.0, 5),
         ("10,10", "tanh", 1e-2): _recipe(16, 0.3, 0.0, 100, 8.0, 5),
     }
-    few = {"20": _recipe(3, 2.0, 0.0, 0, 4.0, 2), "10": {}, "10,10": _recipe(2, 1.0, 0.0, 0, 4.0, 2)}  # of intervals
     for epsilon in (1e-4, 1e-3, 1e-2):
         yield Setting({"dataset": "two-moons", "epsilon": epsilon})
         for hidden in ("20", "10", "10,10"):
             for activation in ("relu", "tanh"):
                 network = {"dataset": "two-moons", "hidden": hidden, "activation": activation, "epsilon": epsilon}
                 yield Setting(network, best.get((hidden, activation, epsilon), {}))
-                yield Setting({**network, "domain": "interval"}, few[hidden])
+                yield Setting({**network, "domain": "interval"})
     for epsilon in (1e-4, 1e-3, 1e-2):
         for activation in ("relu", "tanh"):
             network = {"dataset": "mnist-1-7", "hidden": "10", "activation": activation, "epsilon": epsilon}
