@@ -93,6 +93,7 @@ def measure(recipe: Recipe, certificate: bf.Certificate, test: Answers) -> dict[
         "test_epsilon": options.test_epsilon,
         "seed": options.seed,
         "steps": certificate.record["steps"],
+        "recipe": recipe.rule,
         "seconds": certificate.seconds,
         "test_samples": len(test.true),
         **test.accuracies(),
@@ -283,6 +284,7 @@ def details(recipe: Recipe, certificate: bf.Certificate, curve: bool = True) -> 
         ["loss", options.loss],
         ["optimizer", f"{options.optimizer}, learning rate {options.lr:g}"],
         ["batches", "all samples at once" if not options.batch_size else f"{options.batch_size} samples, shuffled"],
+        ["recipe", recipe_words(recipe.rule)],
         ["precision", options.dtype],
         ["sets", options.domain],
         ["data fingerprint", f"sha256 {record['data'][:16]}…"],
@@ -307,6 +309,14 @@ def details(recipe: Recipe, certificate: bf.Certificate, curve: bool = True) -> 
             ["curve over the test radius", f"of the first {min(CURVE, len(data.test.labels))} test samples{unit}"]
         )
     return [["What was fixed", fixed], ["What is covered", covered], ["What is not covered", not_covered]]
+
+
+def recipe_words(rule: dict[str, Any]) -> str:
+    """Which rule chose how the network is trained, and what was given instead."""
+    told, given = f"by the rule \u201c{rule['rule']}\u201d", [name.replace("_", " ") for name in rule["given"]]
+    if not rule["by_rule"]:
+        return "all of it given, none by rule"
+    return f"{told}; given instead: {', '.join(given)}" if given else told
 
 
 def encoded(encoding: Encoding | None) -> list[tuple[str, list[str]]]:

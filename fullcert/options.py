@@ -1,8 +1,9 @@
 """The choices that fix one training run: its data, threat, network, optimizer and number of steps.
 
 A certificate speaks of the training algorithm with all of these fixed. Each field is one flag of the command and one
-key of a TOML file, with its default and help text here and nowhere else. A preset changes the defaults for some
-datasets; what the file says goes before the preset, and what the command line says before the file.
+key of a TOML file, with its help text here and nowhere else. The kind of data decides the default network, and data,
+network, domain and threat decide how it is trained: `recipes.py` has the rules. What the file says goes before that,
+and what the command line says before the file.
 """
 
 import json
@@ -15,7 +16,10 @@ from math import inf
 from pathlib import Path
 from typing import Any
 
+from fullcert import recipes
 from fullcert.mistakes import Mistake
+
+BY_RULE = "by rule"  # what --help shows of defaults that are chosen by rule
 
 DATA, THREAT, NETWORK, TRAINING = "Data", "Threat: what an attacker could have done", "Network", "Training"
 
@@ -86,24 +90,43 @@ class Options:
 
     domain: str = option("zonotope", "How sets are represented: interval or zonotope.", NETWORK)
     model: str = option("mlp", "The network: mlp, cnn, or your own as path/to/file.py:make_model.", NETWORK)
-    hidden: str = option("16", "Widths of the hidden layers, such as 20 or 16,16; none for a linear model.", NETWORK)
+    hidden: str = option(
+        "16",
+        "Widths of the hidden layers, such as 20 or 16,16; none for a linear model.",
+        NETWORK,
+        show_default="none for tables, 10 for images, otherwise 16, or 100 that are --frozen",
+    )
     channels: str = option("8,16", "Channels of the convolutions of a cnn.", NETWORK)
     activation: str = option("tanh", "What follows each hidden layer: tanh, relu, sigmoid and others.", NETWORK)
-    init_scale: float = option(8.0, "The first layer's initial weights and biases are multiplied by this.", NETWORK)
-    frozen: int = option(0, "So many first layers keep their initial or pretrained values.", NETWORK)
+    init_scale: float = option(
+        8.0, "The first layer's initial weights and biases are multiplied by this.", NETWORK, show_default=BY_RULE
+    )
+    frozen: int = option(
+        0,
+        "So many first layers keep their initial or pretrained values.",
+        NETWORK,
+        show_default="0, but 1 where nothing is said about the network and the data are points",
+    )
 
     loss: str = option("auto", "What is minimised: bce, ce, hinge or mse; auto goes by the task.", TRAINING)
     optimizer: str = option("sgd", "How it is minimised: sgd, adam, adamw or rmsprop.", TRAINING)
-    lr: float = option(0.3, "Learning rate; for a table it goes by the loss.", TRAINING)
-    lr_decay: float = option(0.0, "The learning rate of step t is lr / (1 + this t).", TRAINING)
-    momentum: float = option(0.9, "Momentum of sgd and rmsprop; the others have none.", TRAINING)
+    lr: float = option(0.2, "Learning rate; for a table it goes by the loss.", TRAINING, show_default=BY_RULE)
+    lr_decay: float = option(0.0, "The learning rate of step t is lr / (1 + this t).", TRAINING, show_default=BY_RULE)
+    momentum: float = option(0.9, "Momentum of sgd and rmsprop; the others have none.", TRAINING, show_default=BY_RULE)
     weight_decay: float = option(0.0, "Weight decay.", TRAINING)
     clip_gradients: float | None = option(None, "Clip the gradient of every sample to this norm.", TRAINING)
-    epochs: int = option(4, "How often every training sample is used.", TRAINING)
-    steps: int | None = option(None, "Stop after so many steps.", TRAINING, show_default="all")
-    batch_size: int = option(100, "Samples in a step; 0 takes all of them at once.", TRAINING)
+    epochs: int = option(2, "How often every training sample is used.", TRAINING, show_default=BY_RULE)
+    steps: int | None = option(
+        None, "Stop after so many steps.", TRAINING, show_default="by rule; all of them with --epochs"
+    )
+    batch_size: int = option(100, "Samples in a step; 0 takes all of them at once.", TRAINING, show_default=BY_RULE)
     seed: int = option(0, "Fixes the data drawn, the initial weights and the order of the batches.", TRAINING)
-    order: int = option(5, "Error rows a zonotope keeps for each number in parameters and optimizer state.", TRAINING)
+    order: int = option(
+        20,
+        "Error rows a zonotope keeps for each number in parameters and optimizer state.",
+        TRAINING,
+        show_default=BY_RULE,
+    )
     memory: float = option(4.0, "GiB that a batch may take.", TRAINING)
     device: str = option("cpu", "Where tensors live, such as cpu or cuda.", TRAINING)
     dtype: str = option("float64", "Precision of the run: float32 or float64.", TRAINING)
@@ -167,40 +190,61 @@ def flag_of(name: str) -> str:
     return "--" + name.replace("_", "-")
 
 
-# --- presets ----------------------------------------------------------------------------------------------------------
+# --- defaults by kind of data, network, domain and threat ----------------------------------------------------------
 
-TABLE = {"hidden": "none", "init_scale": 0.0, "lr": None, "momentum": 0.0, "epochs": 5, "batch_size": 0, "order": 2}
-REGRESSION = {"epochs": 10}  # of shorter steps: the learning rate of a table goes by the loss
-IMAGES = {"hidden": "10", "init_scale": 0.25, "lr": 0.4, "momentum": 0.0, "batch_size": 250, "steps": 30, "order": 3}
-HALF_MOONS = {
-    **{"hidden": "128", "activation": "relu", "init_scale": 1.0, "loss": "ce", "lr": 2.0, "lr_decay": 0.6},
-    **{"momentum": 0.0, "epochs": 4, "batch_size": 0, "order": 2},
+# the beginning of a dataset's name -> the kind of its inputs; a table of the user has columns, and others are points
+INPUTS = {
+    "adult": recipes.COLUMNS,
+    **dict.fromkeys(("breast-cancer", "iris", "digits"), recipes.UNIT_COLUMNS),
+    **dict.fromkeys(("mnist", "fashion-mnist", "cifar-10", "pneumonia-mnist"), recipes.PIXELS),
+    "half-moons": recipes.HALF_MOONS,
 }
-# the beginning of a dataset's name -> defaults that train well on it
-PRESETS: dict[str, dict[str, Any]] = {
-    "adult": TABLE,
-    **dict.fromkeys(("breast-cancer", "iris", "digits"), {**TABLE, "lr": 1.0}),  # they span [0, 1] and vary less
-    **dict.fromkeys(("mnist", "fashion-mnist", "cifar-10", "pneumonia-mnist"), IMAGES),
-    "half-moons": HALF_MOONS,
+# the kind of inputs -> the network for it
+NETWORKS: dict[str, dict[str, Any]] = {
+    recipes.POINTS: {"hidden": "100", "frozen": 1},
+    **dict.fromkeys((recipes.COLUMNS, recipes.UNIT_COLUMNS), {"hidden": "none"}),
+    recipes.PIXELS: {"hidden": "10"},
+    recipes.HALF_MOONS: {"hidden": "128", "activation": "relu", "loss": "ce"},
 }
 
 
-def preset(chosen: Mapping[str, Any]) -> dict[str, Any]:
-    """The defaults that belong to the data of a run."""
+def inputs_of(chosen: Mapping[str, Any]) -> str:
+    """The kind of the inputs of a run."""
     if chosen.get("data") is not None:
-        values = {**TABLE, **(REGRESSION if chosen.get("regression") else {})}
-    else:
-        name = chosen.get("dataset", "")
-        values = next((values for beginning, values in PRESETS.items() if name.startswith(beginning)), {})
-    # zero is a good start for a linear model, and leaves a deeper network nothing to learn from
-    deeper = chosen.get("hidden", "none") != "none" or chosen.get("model", "mlp") != "mlp"
-    return {**values, "init_scale": 1.0} if deeper and values.get("init_scale") == 0 else values
+        return recipes.COLUMNS
+    name = chosen.get("dataset", "")
+    return next((kind for beginning, kind in INPUTS.items() if name.startswith(beginning)), recipes.POINTS)
+
+
+def network_for(chosen: Mapping[str, Any]) -> dict[str, Any]:
+    """The network, as far as it was not chosen. Of points, whoever names a part of a network has all of it trained."""
+    kind = inputs_of(chosen)
+    named = any(name in chosen for name in ("hidden", "model", "activation", "frozen", "trusted"))
+    if kind == recipes.POINTS and (named or chosen.get("domain", "zonotope") != "zonotope"):
+        return {}
+    return NETWORKS[kind]
+
+
+def situation(options: Mapping[str, Any]) -> recipes.Situation:
+    """What the rules may look at, of all options. A network of a file is not known yet, and is taken for a deep one."""
+    depth = {"mlp": 0, "cnn": len(parse_widths(options["channels"], "channels"))}.get(options["model"])
+    return recipes.Situation(
+        inputs_of(options),
+        2 if depth is None else depth + len(parse_widths(options["hidden"], "hidden")),
+        depth is not None and options["activation"] in recipes.SMOOTH,
+        bool(options["frozen"]),
+        options["domain"],
+        bool(options["regression"]),
+        bool(options["flip_labels"]),
+    )
 
 
 def resolve(given: Mapping[str, Any], from_file: Mapping[str, Any]) -> Options:
-    """The command line before the file, the file before the preset, the preset before the defaults."""
+    """The command line before the file, the file before the rules, the rules before the defaults."""
     chosen = {**from_file, **given}
-    return Options(**{**preset(chosen), **chosen})
+    network = {**network_for(chosen), **chosen}
+    known = {entry.name: entry.default for entry in fields(Options)} | network
+    return Options(**{**network, **recipes.completed(situation(known), chosen)})
 
 
 # --- files ------------------------------------------------------------------------------------------------------------

@@ -24,7 +24,7 @@ from boundflow import rounding
 from boundflow.recipe import DOMAINS
 from boundflow.threats import AtMost, Labels, Linf, Missing, Removal, Threat
 from boundflow.training_state import space_of
-from fullcert import losses
+from fullcert import losses, recipes
 from fullcert.mistakes import Mistake, check_known
 from fullcert.models import ACTIVATIONS
 from fullcert.training import DTYPES, OPTIMIZERS
@@ -41,6 +41,7 @@ except ModuleNotFoundError as error:
 from fullcert.scaling import ScalerNotCovered, scaling
 
 LOG, SQUARED = "log", "squared"
+GIVEN = ("momentum", "epochs", "batch_size", "order")  # what goes by rule unless it is given, and the learning rate
 
 
 class NothingCertified(UserWarning):
@@ -87,13 +88,13 @@ class _Certified(BaseEstimator):
     activation: str = "tanh"
     model: Any = None  # (features, outputs) -> nn.Module, instead of hidden and activation; or a module to start from
     optimizer: str = "sgd"
-    learning_rate: float = 0.1
-    momentum: float = 0.9
+    learning_rate: float | None = None  # None, here and below: by the rules of `fullcert/recipes.py`
+    momentum: float | None = None
     weight_decay: float = 0.0
     clip_gradients: float | None = None  # the norm to which the gradient of every sample is clipped
-    epochs: int = 20  # bounds grow with every step: a few large ones certify more than many small ones
-    batch_size: int | None = None  # None: all samples in every step
-    order: int = 20
+    epochs: int | None = None  # bounds grow with every step: a few large ones certify more than many small ones
+    batch_size: int | None = None  # 0: all samples in every step
+    order: int | None = None
     domain: str = "zonotope"
     dtype: str = "float64"  # the data are converted to it, and the threat speaks of the converted data
     random_state: Any = 0
@@ -111,10 +112,11 @@ class _Certified(BaseEstimator):
         self.threat_ = self._made_threat(x.shape[1])
         used = scaling(self.scaler, self.scaled, x, self.threat_, type(self).__name__)
         optimizer, taken = _chosen("optimizer", self.optimizer, OPTIMIZERS)
-        options = {"lr": self.learning_rate, "momentum": self.momentum, "weight_decay": self.weight_decay}
-        seed = int(check_random_state(self.random_state).randint(2**31 - 1))
-        network = self._network(x.shape[1], outputs, seed)
         _known("domain", self.domain, DOMAINS)
+        values = self._recipe(loss, outputs)
+        options = {**values, "weight_decay": self.weight_decay}
+        seed = int(check_random_state(self.random_state).randint(2**31 - 1))
+        network = self._network(x.shape[1], outputs, seed, values["init_scale"])
         certificate = bf.certify(
             network if used.layer is None else nn.Sequential(used.layer, network),
             (torch.tensor(x), torch.tensor(targets)),
@@ -122,19 +124,37 @@ class _Certified(BaseEstimator):
             loss=loss,
             optimizer=optimizer,
             optimizer_options={name: options[name] for name in taken},
-            epochs=self.epochs,
-            batch_size=self.batch_size,
+            epochs=values["epochs"],
+            steps=values["steps"],
+            batch_size=values["batch_size"] or None,
             seed=seed,
             domain=self.domain,
-            order=self.order,
+            order=values["order"],
             clip_gradients=self.clip_gradients,
             dtype=self._dtype,
             progress=bool(self.verbose),
         )
-        certificate.record["preprocessing"] = used.record
-        self.scaler_, self.n_iter_ = used.scaler, self.epochs
+        certificate.record |= {"preprocessing": used.record, "recipe": self.recipe_}
+        self.scaler_, self.n_iter_ = used.scaler, values["epochs"]
         _check_trained(certificate)
         return certificate
+
+    def _recipe(self, loss: str, outputs: int) -> dict[str, Any]:
+        """How the network is trained: what was given, and the rest by rule, which never looks at the data."""
+        own, rate = self.model is not None, losses.learning_rate(loss, outputs)
+        smooth = not own and self.activation in recipes.SMOOTH
+        depth = 2 if own else len(self.hidden)
+        faced = recipes.Situation(
+            depth=depth,
+            smooth=smooth,
+            domain=self.domain,
+            regression=loss == "mse",
+        )
+        numbers = {"lr": self.learning_rate, **{name: getattr(self, name) for name in GIVEN}}
+        values = recipes.completed(faced, {name: value for name, value in numbers.items() if value is not None})
+        values["lr"] = rate if values["lr"] is None else values["lr"]
+        self.recipe_ = recipes.record(faced, values, rate)
+        return values
 
     def _made_threat(self, features: int) -> Threat:
         if self.threat is not None:
@@ -161,11 +181,12 @@ class _Certified(BaseEstimator):
     def _flipped(self) -> list[Threat]:
         return []
 
-    def _network(self, features: int, outputs: int, seed: int) -> nn.Module:
+    def _network(self, features: int, outputs: int, seed: int, scale: float) -> nn.Module:
         """The network before training. The seed fixes it; the caller's random state is left alone."""
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
-            network = self._layers(features, outputs) if self.model is None else self._own_model(features, outputs)
+            own = self.model is not None
+            network = self._own_model(features, outputs) if own else self._layers(features, outputs, scale)
         network = network.to(self._dtype)
         with torch.no_grad():
             made = tuple(network(torch.zeros(2, features, dtype=self._dtype)).shape)
@@ -173,14 +194,15 @@ class _Certified(BaseEstimator):
             raise ValueError(f"the model must put out {outputs} numbers for each sample, and two samples give {made}")
         return network
 
-    def _layers(self, features: int, outputs: int) -> nn.Module:
+    def _layers(self, features: int, outputs: int, scale: float) -> nn.Module:
+        """Linear layers with activations between them; the first is multiplied by ``scale``, for a linear model 0."""
         activation = _chosen("activation", self.activation, ACTIVATIONS)
         layers: list[nn.Module] = []
         for inward, outward in itertools.pairwise((features, *self.hidden, outputs)):
             layers += [nn.Linear(inward, outward), activation()]
-        if len(layers) == 2:  # nothing has to be told apart by chance, and what is drawn stays for a few steps
+        with torch.no_grad():
             for parameter in layers[0].parameters():
-                nn.init.zeros_(parameter)
+                parameter.mul_(scale)
         return nn.Sequential(*layers[:-1])
 
     def _own_model(self, features: int, outputs: int) -> nn.Module:
@@ -288,9 +310,6 @@ class CertifiedRegressor(RegressorMixin, _Certified):
     """
 
     target_epsilon: float = 0.0
-    learning_rate: float = 0.05
-    momentum: float = 0.5
-    epochs: int = 30
 
     def fit(self, X: Any, y: Any) -> "CertifiedRegressor":
         """Train the plain model and the set of all models that the threat allows."""

@@ -1,7 +1,7 @@
 """One recipe: options with every name looked up and the data loaded, ready to be trained by `bf.certify`."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +14,10 @@ from torch.optim.lr_scheduler import LambdaLR
 import boundflow as bf
 from boundflow.losses import LOSSES
 from boundflow.recipe import DOMAINS
-from fullcert import losses, models, tasks, threats
+from fullcert import losses, models, recipes, tasks, threats
 from fullcert.datasets import Split
 from fullcert.mistakes import Mistake, check_known, choose
-from fullcert.options import Options
+from fullcert.options import Options, situation
 
 DTYPES = {"float32": torch.float32, "float64": torch.float64}
 
@@ -42,8 +42,10 @@ class Recipe:
         self.task = tasks.load(options)
         self.data, classes = self.task.data, self.task.data.classes
         loss, missing = losses.chosen(options.loss, classes), self.task.missing or options.missing
-        lr = losses.learning_rate(loss, classes) if options.lr is None else options.lr
+        rate = losses.learning_rate(loss, classes)
+        lr = rate if options.lr is None else options.lr
         self.options = options = replace(options, loss=loss, lr=lr, missing=missing)
+        self.rule = recipes.record(situation(asdict(options)), asdict(options), rate)
         self.optimizer_options = {name: getattr(options, name) for name in taken}
         outputs = losses.outputs(options.loss, classes)
         unit = torch.finfo(self.dtype).eps
@@ -125,6 +127,7 @@ class Recipe:
             raise
         except bf.BoundFlowError as error:  # a checkpoint of another run, for instance
             raise Mistake(str(error)) from error
+        certificate.record["recipe"] = self.rule
         return losses.of_task(certificate, self.data.classes)
 
 

@@ -34,7 +34,7 @@ def train(
 ) -> None:
     """Train on all datasets of a threat at once, and certify the test set.
 
-    Defaults of Network and Training are those of two-moons; a table has its own: see docs/command.md.
+    Defaults of Network and Training go by rules over data, network, domain and threat: see docs/command.md.
     """
     import jinja2  # noqa: F401  (what the results need: if it is missing, say so before training)
     import matplotlib  # noqa: F401

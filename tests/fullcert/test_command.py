@@ -209,7 +209,7 @@ def test_a_finished_run_is_not_shown_as_that_of_other_options(command: Command, 
     again = command("train", "--out", tmp_path / "run", "--json", "-", "--quiet", "--resume")
     assert first.code == again.code == 0 and first.out == again.out
     other = command("train", "--out", tmp_path / "run", "--resume", "--lr", "5")
-    assert sentence(other).endswith("--lr 0.3 and not 5.0, and is finished: use another --out")
+    assert sentence(other).endswith("--lr 0.2 and not 5.0, and is finished: use another --out")
 
 
 def test_when_nothing_is_certified_there_is_advice(command: Command) -> None:
@@ -234,7 +234,7 @@ def test_there_is_advice_when_a_constant_answer_would_do_as_well(
 def test_void_bounds_certify_nothing_and_say_when(command: Command, tmp_path: Path) -> None:
     result = command(
         *("train", "--domain", "interval", "--epsilon", "1", "--lr", "1e9", "--activation", "relu", "--hidden", "3"),
-        *("--epochs", "6", "--out", tmp_path / "run"),
+        *("--epochs", "6", "--batch-size", "100", "--momentum", "0.9", "--out", tmp_path / "run"),
     )
     metrics = json.loads((tmp_path / "run" / "metrics.json").read_text())
     assert result.code == 0 and 1 <= metrics["void_at_step"] <= metrics["steps"] == 60

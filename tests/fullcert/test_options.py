@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fullcert.mistakes import Mistake
-from fullcert.options import PRESETS, RANGES, Options, as_toml, flag_of, parse_widths, read_options, resolve
+from fullcert.options import INPUTS, RANGES, Options, as_toml, flag_of, parse_widths, read_options, resolve
 
 # --- ranges ---------------------------------------------------------------------------------------------------
 
@@ -172,16 +172,23 @@ def test_any_word_and_number_survive(word: str, number: float, tmp_path_factory:
 # --- what goes before what ------------------------------------------------------------------------------------
 
 
-def test_the_flag_goes_before_the_file_the_file_before_the_preset_the_preset_before_the_default() -> None:
-    assert resolve({}, {}).lr == Options().lr != PRESETS["iris"]["lr"]
-    assert resolve({"dataset": "iris"}, {}).lr == PRESETS["iris"]["lr"]
-    assert resolve({}, {"dataset": "iris"}).lr == PRESETS["iris"]["lr"]
+def test_the_flag_goes_before_the_file_the_file_before_the_rule() -> None:
+    iris = resolve({"dataset": "iris"}, {})
+    assert resolve({}, {}).lr != iris.lr == 1.0 == resolve({}, {"dataset": "iris"}).lr
     assert resolve({"dataset": "iris"}, {"lr": 0.5}).lr == 0.5
     assert resolve({"dataset": "iris", "lr": 0.25}, {"lr": 0.5}).lr == 0.25
-    assert resolve({"dataset": "two-moons"}, {"dataset": "iris"}).lr == Options().lr
+    assert resolve({"dataset": "two-moons"}, {"dataset": "iris"}) == resolve({}, {})
 
 
-def test_a_table_has_its_preset() -> None:
+def test_who_says_how_many_epochs_or_steps_says_how_long_a_run_is() -> None:
+    by_rule = resolve({}, {})
+    assert by_rule.steps is not None and by_rule.epochs >= by_rule.steps
+    assert (resolve({"epochs": 70}, {}).epochs, resolve({"epochs": 70}, {}).steps) == (70, None)
+    assert (resolve({"steps": 70}, {}).epochs, resolve({"steps": 70}, {}).steps) == (70, 70)
+    assert (resolve({"epochs": 3, "steps": 70}, {}).epochs, resolve({"epochs": 3}, {"steps": 70}).steps) == (3, 70)
+
+
+def test_a_table_has_a_linear_model_from_zero() -> None:
     own = resolve({"data": "people.csv", "target": "y", "dataset": "mnist"}, {})
     assert (own.hidden, own.init_scale, own.batch_size, own.epochs) == ("none", 0.0, 0, 5)
     assert resolve({"data": "people.csv", "target": "y", "regression": True}, {}).epochs == 10
@@ -195,8 +202,14 @@ def test_a_network_with_hidden_layers_does_not_start_from_nothing() -> None:
         assert resolve({"dataset": "iris", **deeper, "init_scale": 0.5}, {}).init_scale == 0.5
 
 
-@pytest.mark.parametrize("name", PRESETS)
-def test_presets_are_options(name: str) -> None:
-    made = resolve({"dataset": name}, {})
-    assert all(getattr(made, key) == value for key, value in PRESETS[name].items())
-    assert resolve({"dataset": f"{name}-1-7"}, {}).lr == made.lr
+def test_whoever_names_a_part_of_the_network_has_all_of_it_trained() -> None:
+    assert (resolve({}, {}).hidden, resolve({}, {}).frozen) == ("100", 1)
+    for named in ({"hidden": "100"}, {"activation": "relu"}, {"domain": "interval"}, {"model": "net.py:make_model"}):
+        assert resolve(named, {}).frozen == 0
+    assert (resolve({"hidden": "8"}, {}).hidden, resolve({"activation": "relu"}, {}).hidden) == ("8", "16")
+
+
+@pytest.mark.parametrize("name", INPUTS)
+def test_pairs_of_classes_have_the_recipe_of_their_dataset(name: str) -> None:
+    one, pair = resolve({"dataset": name}, {}), resolve({"dataset": f"{name}-1-7"}, {})
+    assert asdict(one) == {**asdict(pair), "dataset": name}

@@ -12,11 +12,18 @@ import numpy as np
 import pytest
 import torch
 from sklearn.base import clone
-from sklearn.datasets import make_blobs, make_classification, make_regression
+from sklearn.datasets import (
+    load_breast_cancer,
+    load_iris,
+    load_wine,
+    make_blobs,
+    make_classification,
+    make_regression,
+)
 from sklearn.exceptions import NotFittedError
 from sklearn.frozen import FrozenEstimator
 from sklearn.metrics import r2_score
-from sklearn.model_selection import GridSearchCV, cross_val_score
+from sklearn.model_selection import GridSearchCV, cross_val_score, train_test_split
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import MaxAbsScaler, MinMaxScaler, QuantileTransformer, RobustScaler, StandardScaler
 from sklearn.utils.estimator_checks import check_classifiers_train, check_regressors_train, parametrize_with_checks
@@ -164,7 +171,9 @@ def test_scores_labels_and_record() -> None:
     x, y = three_classes(90)
     certified = CertifiedClassifier(flip_labels=1, epsilon=0.005).fit(x, y)
     assert certified.classes_.tolist() == certified.certificate_.record["classes"] == ["a", "b", "c"]
-    assert certified.n_iter_ == certified.epochs and certified.n_features_in_ == 2
+    rule = certified.certificate_.record["recipe"]
+    assert rule == certified.recipe_ and rule["rule"] == "linear" and not rule["given"]
+    assert certified.n_iter_ == rule["by_rule"]["epochs"] and certified.n_features_in_ == 2
     answer = certified.predict_certified(x, epsilon=0.01)
     assert certified.certified_score(x, y, epsilon=0.01) == np.mean(answer.certified & (answer.label == y))
     scores = [certified.certified_score(x, y, epsilon=reach) for reach in (0.0, 0.05, 1.0)]
@@ -173,6 +182,13 @@ def test_scores_labels_and_record() -> None:
     assert np.array_equal(by_threat.margin, answer.margin) and (answer.margin > 0).tolist() == answer.certified.tolist()
     with pytest.raises(ValueError, match="inconsistent numbers of samples"):
         certified.certified_score(x, y[:-1])
+
+
+def test_one_wrong_label_is_certified_with_defaults() -> None:
+    for load, least in ((load_wine, 0.9), (load_breast_cancer, 0.9), (load_iris, 0.65)):
+        x, x_test, y, y_test = train_test_split(*load(return_X_y=True), random_state=0)
+        certified = CertifiedClassifier(flip_labels=1, scaler=StandardScaler()).fit(x, y)
+        assert certified.certified_score(x_test, y_test) >= least
 
 
 def test_pickles_and_files_give_the_same_answers(tmp_path) -> None:
