@@ -1,8 +1,8 @@
 """How much slower is a training step on sets than a plain PyTorch step?
 
 Times steps of the same network, batch, loss (BCE) and optimizer (SGD), taking turns within one run so that all see the
-same machine. ``compiled`` are the steps of `bf.certify` on intervals with ``compile=True``; compiling is timed apart. The
-ratio is of the best times, which noise can only raise. Needs torch and numpy alone.
+same machine. ``compiled`` are the steps of `bf.certify` on intervals with ``compile=True``; compiling is timed apart.
+The ratio is of the best times, which noise can only raise. Needs torch and numpy alone.
 """
 
 import argparse
