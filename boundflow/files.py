@@ -26,13 +26,16 @@ def write(path: str | Path, tensors: dict[str, Tensor], key: str, text: str) -> 
 
     content = {name: value.detach().cpu().contiguous().clone() for name, value in sorted(tensors.items())}
     target = Path(path)
+    serialised = save(content, metadata={key: text})
     temporary = target.with_name(f".{target.name}.part")
     try:
         with temporary.open("wb") as file:
-            file.write(save(content, metadata={key: text}))
+            file.write(serialised)
             file.flush()
             os.fsync(file.fileno())  # the content is on the disk before the name points to it
         temporary.replace(target)
+    except OSError as error:  # a full disk does not say which file it is about
+        raise OSError(error.errno, error.strerror, str(target)) from None
     finally:
         temporary.unlink(missing_ok=True)
 
