@@ -34,6 +34,9 @@ def main() -> None:
         silence()
         sys.exit(1)
     except (OSError, MemoryError, RuntimeError) as error:
+        stop = error.__context__
+        if isinstance(stop, Stopped) and getattr(error, "errno", None) == errno.EIO:  # the terminal was closed
+            sys.exit(stop.code)
         told = in_words(error)
         if told is None:
             raise

@@ -92,9 +92,8 @@ class Lock:
     def check(self, *_: object) -> None:
         """Refuse to go on in a folder that is another one by now; a callback after every step, for instance."""
         if not self.in_place():
-            raise Mistake(
-                f"the folder {self.folder} was removed or moved while the run wrote there: it ends here, and what it had made is lost"
-            )
+            gone = f"the folder {self.folder} was removed or moved while a run wrote there"
+            raise Mistake(f"{gone}: the run has ended, and its steps since the last checkpoint are lost")
 
     def release(self) -> None:
         """Give the folder free. The name goes while the lock is held: nobody else can have locked that file."""
