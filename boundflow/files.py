@@ -35,7 +35,9 @@ def write(path: str | Path, tensors: dict[str, Tensor], key: str, text: str) -> 
             os.fsync(file.fileno())  # the content is on the disk before the name points to it
         temporary.replace(target)
     except OSError as error:  # a full disk does not say which file it is about
-        raise OSError(error.errno, error.strerror, str(target)) from None
+        if error.errno is not None:
+            error.filename = str(target)
+        raise
     finally:
         temporary.unlink(missing_ok=True)
 
