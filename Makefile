@@ -8,7 +8,7 @@ COMMAND := .venv/.command
 .PHONY: demo test lint format docs mutants bench clean
 
 demo: $(COMMAND)  ## train and certify Two-Moons, draw its decision barriers
-	.venv/bin/fullcert train --dataset two-moons --epsilon 0.001 --domain zonotope --out runs/demo
+	.venv/bin/fullcert train --dataset two-moons --epsilon 0.001 --domain zonotope --overwrite --out runs/demo
 
 test: lint
 	OMP_NUM_THREADS=1 .venv/bin/python -m pytest -n 2

@@ -17,6 +17,7 @@ diagonal.
 from __future__ import annotations
 
 import json
+import os
 import reprlib
 import time
 from pathlib import Path
@@ -59,12 +60,19 @@ class Checkpoint:
         self.initial = answers(nominal.model, recipe["input_shape"]) if self.path is not None else {}
         self.held: tuple[dict[str, Any], dict[str, Tensor], Space | None] | None = None
         self.written = time.monotonic()
+        self.folder: int | None = None
 
     def __enter__(self) -> Checkpoint:
+        if self.path is not None and os.name == "posix":  # elsewhere folders cannot be opened
+            self.folder = os.open(self.path.parent, getattr(os, "O_PATH", os.O_RDONLY))
         return self
 
     def __exit__(self, *exception: object) -> None:
-        self.write()
+        try:
+            self.write()
+        finally:
+            if self.folder is not None:
+                os.close(self.folder)
 
     def hold(self, made: Made) -> None:
         """Hold on to the state after a step, and write it if the last file is old enough."""
@@ -84,6 +92,7 @@ class Checkpoint:
         """Write the state that is held, unless it has been written."""
         if self.path is None or self.held is None:
             return
+        self._check_folder(self.path.parent)
         state, tensors, space = self.held
         tensors = {**tensors, **self.initial}
         if space is not None:
@@ -92,6 +101,17 @@ class Checkpoint:
         content = {"format": FORMAT, "recipe": self.recipe, "state": state}
         files.write(self.path, tensors, KEY, files.sealed(content, tensors))
         self.held, self.written = None, time.monotonic()
+
+    def _check_folder(self, folder: Path) -> None:
+        """Refuse to write into another folder of the same name, which may belong to another run by now."""
+        try:
+            same = self.folder is None or os.path.samestat(os.fstat(self.folder), os.stat(folder))
+        except FileNotFoundError:
+            same = False
+        if not same:
+            raise BoundFlowError(
+                f"the folder {folder} of the checkpoint was removed or moved while the run wrote to it"
+            )
 
     def resume(self) -> Made:
         """Bring both trainers to the state in the file, if there is one."""

@@ -26,13 +26,18 @@ def write(path: str | Path, tensors: dict[str, Tensor], key: str, text: str) -> 
 
     content = {name: value.detach().cpu().contiguous().clone() for name, value in sorted(tensors.items())}
     target = Path(path)
+    serialised = save(content, metadata={key: text})
     temporary = target.with_name(f".{target.name}.part")
     try:
         with temporary.open("wb") as file:
-            file.write(save(content, metadata={key: text}))
+            file.write(serialised)
             file.flush()
             os.fsync(file.fileno())  # the content is on the disk before the name points to it
         temporary.replace(target)
+    except OSError as error:  # a full disk does not say which file it is about
+        if error.errno is not None:
+            error.filename = str(target)
+        raise
     finally:
         temporary.unlink(missing_ok=True)
 

@@ -3,17 +3,23 @@
 import errno
 import os
 import sys
+from contextlib import suppress
 
 DISK = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EFBIG})  # what a write can fail with
 PATHS = frozenset({errno.EACCES, errno.EPERM, errno.ENAMETOOLONG, errno.ELOOP})  # what any use of a path can
 INTERRUPTED = 130
+# how torch says it, on a processor and on devices, and the system
+NO_MEMORY = ("out of memory", "can't allocate memory", "cannot allocate memory", "not enough memory", "alloc_failed")
+LESS_MEMORY = "a smaller --batch-size, --order or --memory, fewer samples, or --domain interval needs less"
 EXTRA = frozenset({"typer", "rich", "matplotlib", "safetensors", "jinja2"})
 
 
 def main() -> None:
     """Run the command. A user's mistake is one sentence on standard error and exit code 2."""
     from fullcert.mistakes import Mistake
+    from fullcert.stopping import Stopped
 
+    code = 2
     try:
         from fullcert.commands import run
 
@@ -21,27 +27,48 @@ def main() -> None:
     except Mistake as mistake:
         sentence = str(mistake)
     except KeyboardInterrupt:
-        again = "the same command goes on with what is not finished"
-        if sys.argv[1:2] != ["reproduce"]:
-            again = "with --out, fullcert train --resume goes on from the last step"
-        print(f"fullcert: interrupted; {again}", file=sys.stderr)
-        sys.exit(INTERRUPTED)
+        sentence, code = f"interrupted; {how_to_go_on()}", INTERRUPTED
+    except Stopped as stopped:
+        sentence, code = f"{stopped}; {how_to_go_on()}", stopped.code
     except BrokenPipeError:  # whoever reads the output has enough of it
         silence()
         sys.exit(1)
-    except OSError as error:
-        if error.errno not in DISK | PATHS:
+    except (OSError, MemoryError, RuntimeError) as error:
+        stop = error.__context__
+        if isinstance(stop, Stopped) and getattr(error, "errno", None) == errno.EIO:  # the terminal was closed
+            sys.exit(stop.code)
+        told = in_words(error)
+        if told is None:
             raise
-        silence()
-        where = f" {error.filename}" if error.filename else ""
-        sentence = f"cannot {'write' if error.errno in DISK else 'use'}{where}: {error.strerror}"
+        if isinstance(error, OSError):
+            silence()
+        sentence = told
     except ModuleNotFoundError as missing:
         package = (missing.name or "").partition(".")[0]
         if package not in EXTRA:
             raise
         sentence = f"the command needs {package}, which is not here: pip install 'boundflow[command]'"
-    print(f"fullcert: {sentence}", file=sys.stderr)
-    sys.exit(2)
+    with suppress(OSError):  # of a terminal that was closed
+        print(f"fullcert: {sentence}", file=sys.stderr, flush=True)
+    sys.exit(code)
+
+
+def how_to_go_on() -> str:
+    """What to type after an interrupt."""
+    if sys.argv[1:2] == ["reproduce"]:
+        return "the same command goes on with what is not finished"
+    return "with --out, fullcert train --resume goes on from the last step"
+
+
+def in_words(error: Exception) -> str | None:
+    """What the disk, a path or the memory has refused, if it was one of these."""
+    if isinstance(error, MemoryError) or any(words in str(error).lower() for words in NO_MEMORY):
+        needs_less = LESS_MEMORY if sys.argv[1:2] == ["train"] else "fewer or smaller rows need less"
+        return f"there is not enough memory: {needs_less}"
+    if not isinstance(error, OSError) or error.errno not in DISK | PATHS:
+        return None
+    where = f" {error.filename}" if error.filename else ""
+    return f"cannot {'write' if error.errno in DISK else 'use'}{where}: {error.strerror}"
 
 
 def silence() -> None:

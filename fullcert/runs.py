@@ -9,6 +9,9 @@ evaluation.json           what the report shows
 report.html               the report
 barriers.png              the decision barriers of two-dimensional data
 checkpoint.safetensors    the last step of a run that was interrupted
+.lock                     there while a run writes (`locks.py`)
+
+`metrics.json` is the last file to be written and the first to be removed: where it is, the run is finished and whole.
 """
 
 import json
@@ -20,12 +23,14 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from fullcert.locks import Lock
 from fullcert.mistakes import Mistake
 
 OPTIONS, COLUMNS, STEPS, METRICS = "options.toml", "columns.json", "metrics.jsonl", "metrics.json"
 CERTIFICATE, EVALUATION, REPORT = "certificate.safetensors", "evaluation.json", "report.html"
 PICTURE, CHECKPOINT = "barriers.png", "checkpoint.safetensors"
-FILES = (OPTIONS, COLUMNS, STEPS, METRICS, CERTIFICATE, EVALUATION, REPORT, PICTURE, CHECKPOINT)
+# in the order of their removal: a run that is half removed is neither finished nor resumed with options of another
+FILES = (METRICS, CHECKPOINT, OPTIONS, COLUMNS, STEPS, CERTIFICATE, EVALUATION, REPORT, PICTURE)
 
 
 def make_folder(path: Path) -> None:
@@ -38,17 +43,45 @@ def make_folder(path: Path) -> None:
 
 
 @contextmanager
-def begun(path: Path | None) -> Iterator[Path | None]:
-    """The folder of a run, if there is to be one; a mistake found before the first step leaves no new folder."""
-    new = path is not None and not path.exists()
-    if path is not None:
-        make_folder(path)
+def begun(path: Path | None) -> Iterator[Lock | None]:
+    """The folder of a run, if there is to be one, for this run alone.
+
+    A mistake found before the first step leaves no new folder. What fails because the folder is gone is told as that.
+    """
+    if path is None:
+        yield None
+        return
+    new = not path.exists()
+    make_folder(path)
+    lock = Lock(path)
     try:
-        yield path
-    except Mistake:
-        if path is not None and new and not (path / STEPS).exists():
+        yield lock
+    except (Mistake, OSError) as error:
+        lock.check()
+        if isinstance(error, Mistake) and new and not (path / STEPS).exists():
             shutil.rmtree(path)
         raise
+    finally:
+        lock.release()
+
+
+def check_unfinished(path: Path) -> None:
+    """Refuse to write over a result."""
+    if (path / METRICS).exists():
+        raise Mistake(f"there is a finished run in {path}: use another --out, or --overwrite to replace it")
+
+
+def remove(folder: Path) -> None:
+    """Remove the run in a folder; what else is there stays."""
+    for name in FILES:
+        (folder / name).unlink(missing_ok=True)
+
+
+def remove_parts(folder: Path) -> None:
+    """Remove files that a killed run had not finished writing."""
+    for name in FILES:
+        for part in folder.glob(f".{name}.*"):
+            part.unlink(missing_ok=True)
 
 
 def check_writable(path: Path) -> None:
@@ -83,6 +116,8 @@ def write(path: Path, content: bytes) -> None:
     try:
         with os.fdopen(handle, "wb") as file:
             file.write(content)
+            file.flush()
+            os.fsync(file.fileno())  # the content is on the disk before the name points to it
         os.chmod(temporary, 0o644)
         os.replace(temporary, path)
     except BaseException as error:

@@ -6,6 +6,7 @@ in training depends on them.
 
 import json
 import time
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any, TextIO
@@ -14,6 +15,8 @@ from torch import Tensor
 
 import boundflow as bf
 from boundflow.threats import Threat
+from fullcert import runs
+from fullcert.mistakes import Mistake
 
 SAMPLES, MEASURED, SHARE = 200, 25, 0.15  # samples looked at, how often, and in what share of the time
 
@@ -38,7 +41,8 @@ class StepLog:
         self, kind: type[BaseException] | None, exception: BaseException | None, trace: TracebackType | None
     ) -> None:
         if self.file is not None:
-            self.file.close()
+            with suppress(OSError):  # what could not be written was told when it was tried
+                self.file.close()
 
     def __call__(self, step: bf.Step) -> None:
         self.steps = [line for line in self.steps if line["step"] < step.number]  # what a resumed run makes again
@@ -47,11 +51,18 @@ class StepLog:
         self.measured = self._measured(step, seconds)
         self.steps.append({**line, **self.measured})
         if self.path is not None:
+            self._append(self.path)
+
+    def _append(self, path: Path) -> None:
+        """Add the last step to the file, which holds the steps before it whatever happens."""
+        try:
             if self.file is None:
-                self.file = self.path.open("w")
-                self.file.writelines(json.dumps(earlier) + "\n" for earlier in self.steps[:-1])
+                runs.write(path, "".join(json.dumps(earlier) + "\n" for earlier in self.steps[:-1]).encode())
+                self.file = path.open("a")
             self.file.write(json.dumps(self.steps[-1]) + "\n")
             self.file.flush()
+        except OSError as error:
+            raise Mistake(f"cannot write {path}: {error.strerror}") from None
 
     def _measured(self, step: bf.Step, seconds: float) -> dict[str, float]:
         every = max(1, step.total // MEASURED)

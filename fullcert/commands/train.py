@@ -19,6 +19,9 @@ Resume = Annotated[
     bool,
     typer.Option("--resume", help="Go on with the interrupted run in --out, with its options.", rich_help_panel="Run"),
 ]
+Overwrite = Annotated[
+    bool, typer.Option("--overwrite", help="Replace the finished run in --out.", rich_help_panel="Run")
+]
 Board = Annotated[Path | None, typer.Option(help="Folder for a TensorBoard log.", rich_help_panel="Run")]
 
 
@@ -28,6 +31,7 @@ def train(
     *,
     out: Out = None,
     resume: Resume = False,
+    overwrite: Overwrite = False,
     tensorboard: Board = None,
     json: results.Json = None,
     quiet: results.Quiet = False,
@@ -40,38 +44,52 @@ def train(
     import matplotlib  # noqa: F401
     import safetensors  # noqa: F401
 
-    from fullcert.commands.display import following, working
-    from fullcert.evaluation import essence, evaluate, measure, on_test
-    from fullcert.report.claims import claim
-    from fullcert.stepping import StepLog
+    from fullcert.commands.display import working
+    from fullcert.stopping import stoppable
     from fullcert.training import Recipe
 
     results.check(json)
+    check_flags(out, resume, overwrite)
     before = earlier(out) if resume else {}
     options = resolve(before)
     if out and resume:
         check_unchanged(options, resolved({}, before), out)
     if out and resume and (out / runs.METRICS).exists():  # nothing is left to do
         return told(finished(out), out, json, quiet)
-    with working("loading", hidden=quiet):
-        recipe = Recipe(options)  # all mistakes are found here, before anything is written
-    validation = recipe.tensors(recipe.data.validation)
-    with runs.begun(out) as folder:
-        if folder:
-            begin(folder, recipe, resume)
-        log = StepLog(folder / runs.STEPS if folder else None, validation, recipe.threats.test, resume)
-        with log, board_of(tensorboard, recipe, log) as board, following(log, hidden=quiet) as bar:
-            checkpoint = folder / runs.CHECKPOINT if folder else None
-            certificate = recipe.certify([log, *([board] if board else []), bar], checkpoint, resume)
+    with stoppable():
+        with working("loading", hidden=quiet):
+            recipe = Recipe(options)  # all mistakes are found here, before anything is written
+        with runs.begun(out) as lock:
+            if lock:
+                begin(lock.folder, recipe, resume, overwrite)
+            metrics = performed(recipe, lock, resume, tensorboard, quiet)
+    told(metrics, out, json, quiet)
+
+
+def performed(recipe: Any, lock: Any, resume: bool, tensorboard: Path | None, quiet: bool) -> dict[str, Any]:
+    """Train and test; with a folder, whose lock this is, everything is written there."""
+    from fullcert.commands.display import following, working
+    from fullcert.evaluation import essence, evaluate, measure, on_test
+    from fullcert.report.claims import claim
+    from fullcert.stepping import StepLog
+
+    folder = lock.folder if lock else None
+    log = StepLog(
+        folder / runs.STEPS if folder else None, recipe.tensors(recipe.data.validation), recipe.threats.test, resume
+    )
+    with log, board_of(tensorboard, recipe, log) as board, following(log, hidden=quiet) as bar:
+        callbacks = [*([lock.check] if lock else []), log, *([board] if board else []), bar]
+        certificate = recipe.certify(callbacks, folder / runs.CHECKPOINT if folder else None, resume)
     with working("testing", hidden=quiet) as progress:
         test = on_test(recipe, certificate)
         metrics = measure(recipe, certificate, test)
         metrics["claim"] = claim(essence(recipe, certificate, test, metrics))
-        if out:
+        if lock:
             evaluation = evaluate(recipe, certificate, test, metrics, log.steps, progress)
             progress("writing the report")
-            finish(out, recipe, certificate, metrics, evaluation)
-    told(metrics, out, json, quiet)
+            lock.check()
+            finish(lock.folder, recipe, certificate, metrics, evaluation)
+    return metrics
 
 
 def told(metrics: dict[str, Any], out: Path | None, json: str | None, quiet: bool) -> None:
@@ -93,6 +111,16 @@ def finished(out: Path) -> dict[str, Any]:
     if not metrics.keys() >= {"dataset", "domain", "threat", "test_epsilon", "steps", "seconds"}:
         raise Mistake(f"{out / runs.METRICS} is damaged: it does not hold what a run writes there")
     return metrics
+
+
+def check_flags(out: Path | None, resume: bool, overwrite: bool) -> None:
+    """Refuse what would lose a result, before the work starts."""
+    from fullcert.mistakes import Mistake
+
+    if resume and overwrite:
+        raise Mistake("--resume goes on with a run and --overwrite replaces it: use one of them")
+    if out and not resume and not overwrite:
+        runs.check_unfinished(out)
 
 
 def earlier(out: Path | None) -> dict[str, Any]:
@@ -133,11 +161,13 @@ def board_of(folder: Path | None, recipe: Any, log: Any) -> AbstractContextManag
     return TensorBoard(folder, measured=lambda: {names[name]: value for name, value in log.measured.items()})
 
 
-def begin(out: Path, recipe: Any, resume: bool) -> None:
-    """What is known before the first step. A new run takes the place of an old one."""
+def begin(out: Path, recipe: Any, resume: bool, overwrite: bool) -> None:
+    """What is known before the first step. A new run takes the place of one that was interrupted."""
+    if not overwrite:
+        runs.check_unfinished(out)  # again: it may have ended since, and now nobody else writes here
+    runs.remove_parts(out)
     if not resume:
-        for name in runs.FILES:
-            (out / name).unlink(missing_ok=True)
+        runs.remove(out)
     if recipe.task.encoding is not None and not (out / runs.COLUMNS).exists():
         runs.write(out / runs.COLUMNS, runs.as_json(recipe.task.encoding.as_data()).encode())
     if not (out / runs.OPTIONS).exists():

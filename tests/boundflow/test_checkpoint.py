@@ -295,6 +295,34 @@ def test_when_it_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     assert path.read_bytes() == before and list(tmp_path.iterdir()) == [path]
 
 
+@pytest.mark.parametrize("again", [False, True])
+def test_another_folder_of_the_same_name_is_left_alone(tmp_path: Path, again: bool) -> None:
+    """A folder that was moved away, or moved and made again, perhaps by another run."""
+    folder = tmp_path / "run"
+    folder.mkdir()
+
+    def move(step: bf.Step) -> None:
+        if step.number == 3:
+            folder.rename(tmp_path / "moved")
+            if again:
+                folder.mkdir()
+
+    with pytest.raises(bf.BoundFlowError, match="removed or moved"):
+        run(checkpoint=folder / "checkpoint", checkpoint_every=0.0, callbacks=[move])
+    assert saying(tmp_path / "moved" / "checkpoint")["state"]["made"]["steps"] == 2
+    assert not again or list(folder.iterdir()) == []
+
+
+def test_a_disk_that_is_full_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(file: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("os.fsync", full)
+    with pytest.raises(OSError) as told:
+        run(checkpoint=tmp_path / "checkpoint")
+    assert told.value.filename == str(tmp_path / "checkpoint") and not list(tmp_path.iterdir())
+
+
 def test_wrong_arguments(tmp_path: Path) -> None:
     for message, options in {
         "needs the path": {"resume": True},

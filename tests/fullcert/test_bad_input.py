@@ -8,6 +8,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from commands import Command, as_nobody, people, run_main, sentence, write_csv
@@ -215,10 +216,14 @@ def test_a_checkpoint_that_cannot_be_written(
     command: Command, shared: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The same where no disk can be mounted: the system says that nothing more fits."""
-    full = OSError(28, "No space left on device")
-    monkeypatch.setattr("os.fsync", lambda file: (_ for _ in ()).throw(full))
+
+    def full(file: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("boundflow.files.os", SimpleNamespace(fsync=full))
     flags = ("train", "--data", shared / "people.csv", *INCOME, "--out", tmp_path / "run")
-    assert "cannot write: No space left on device" in sentence(command(*flags))
+    checkpoint = tmp_path / "run" / "checkpoint.safetensors"
+    assert sentence(command(*flags)) == f"cannot write {checkpoint}: No space left on device"
     assert not hidden(tmp_path) and not (tmp_path / "run" / "metrics.json").exists()
 
 

@@ -1,0 +1,107 @@
+"""One run a folder: a file that stays locked while a run writes there.
+
+    a run has `.lock` open and locked   =>   every other run into that folder is refused
+
+The system takes the lock back when the process ends, however it ends: a file that a killed run has left behind blocks
+nobody. The file names the process that holds it. Where the system or the disk has no such locks, the file itself is the
+lock: one process alone can make it, and one that was left behind is to be deleted by hand, as the sentence says.
+"""
+
+import errno
+import os
+import platform
+from contextlib import suppress
+from pathlib import Path
+
+from fullcert.mistakes import Mistake
+
+try:
+    from fcntl import LOCK_EX, LOCK_NB, flock
+except ImportError:  # Windows
+    flock = None  # type: ignore[assignment]
+
+NAME = ".lock"
+NO_LOCKS = frozenset({errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP})  # of a disk
+
+
+class Lock:
+    """The right to write into a folder, from the moment it is made until `release`."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.path = folder, folder / NAME
+        self.by_system = flock is not None
+        try:
+            self.handle = self._taken()
+        except OSError as error:
+            raise Mistake(f"cannot write {self.path}: {error.strerror}") from None
+        try:
+            os.truncate(self.handle, 0)
+            os.write(self.handle, f"{os.getpid()} {platform.node()}\n".encode())
+        except OSError as error:
+            self.release()
+            raise Mistake(f"cannot write {self.path}: {error.strerror}") from None
+
+    def _taken(self) -> int:
+        while True:
+            handle, made = self._opened()
+            if not self._locked(handle, made):
+                os.close(handle)
+                raise Mistake(self._refusal())
+            self.handle = handle
+            if self.in_place():
+                return handle
+            os.close(handle)  # whoever held it has deleted it in the meantime
+
+    def _opened(self) -> tuple[int, bool]:
+        """The file, and whether this process has made it."""
+        try:
+            return os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o644), True
+        except FileExistsError:
+            return os.open(self.path, os.O_RDWR | os.O_CREAT, 0o644), False
+
+    def _locked(self, handle: int, made: bool) -> bool:
+        if self.by_system:
+            try:
+                flock(handle, LOCK_EX | LOCK_NB)
+                return True
+            except BlockingIOError:
+                return False
+            except OSError as error:
+                if error.errno not in NO_LOCKS:
+                    raise
+                self.by_system = False
+        return made
+
+    def _refusal(self) -> str:
+        try:
+            process, _, machine = self.path.read_text().strip().partition(" ")
+        except (OSError, UnicodeDecodeError):
+            process = machine = ""
+        who = f"process {process}" if process else "another process"
+        who += f" on {machine}" if machine not in ("", platform.node()) else ""
+        sentence = f"{who} is writing a run into {self.folder}: wait for it, or use another --out"
+        return sentence if self.by_system else f"{sentence}; if that process is gone, delete {self.path}"
+
+    def in_place(self) -> bool:
+        """Whether the folder is still the one that was locked."""
+        try:
+            return os.path.samestat(os.fstat(self.handle), os.stat(self.path))
+        except OSError:
+            return False
+
+    def check(self, *_: object) -> None:
+        """Refuse to go on in a folder that is another one by now; a callback after every step, for instance."""
+        if not self.in_place():
+            gone = f"the folder {self.folder} was removed or moved while a run wrote there"
+            raise Mistake(f"{gone}: the run has ended, and its steps since the last checkpoint are lost")
+
+    def release(self) -> None:
+        """Give the folder free. The name goes while the lock is held: nobody else can have locked that file."""
+        mine = self.in_place()
+        if not self.by_system:  # Windows deletes no file that is open
+            os.close(self.handle)
+        if mine:
+            with suppress(OSError):  # a file that stays behind blocks nobody
+                self.path.unlink()
+        if self.by_system:
+            os.close(self.handle)
