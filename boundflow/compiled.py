@@ -4,10 +4,12 @@
 
 Between two steps on intervals nothing differs but numbers. So the step is traced over the tensors inside the sets: what
 is compiled are the operations of the rules and nothing else, each with the error that its rule has charged for. The
-compiler fuses them; it may neither contract nor reorder floating-point operations (`FLAGS`), and where a rule charges
-for one rounding, it makes one. The flag says whether every bound of the step is finite and in order. Where one is not,
-the step is made again by the rules, which raise what there is to raise. The first compiled step is made both ways, and
-must come out the same but for the order of sums.
+compiler fuses them; it may neither contract nor reorder floating-point operations (`FLAGS`), and operators of which it
+is not known that they round as their rules charge are left to the rules (`KNOWN`).
+
+The flag says whether every bound of the step is finite and in order. Where one is not, the step is made again by the
+rules, which raise what there is to raise. The first compiled step is made both ways, and must come out the same but for
+the order of sums.
 
 A step is the same function every time only if the program is: `why_not` says for which runs that is known.
 """
@@ -35,7 +37,27 @@ from .training_state import Trainer, space_of
 from .tuning import COMPILED_STEPS
 
 FIRST = 2  # steps that are always made by the rules: initial weights are points, and momentum begins with the second
-FLAGS = {"cpp.enable_unsafe_math_opt_flag": False, "cpp.enable_floating_point_contract_flag": "off"}
+# nothing reordered or contracted, and tanh as it is: ``2 sigmoid(2 x) - 1`` would cancel
+FLAGS = {
+    "cpp.enable_unsafe_math_opt_flag": False,
+    "cpp.enable_floating_point_contract_flag": "off",
+    "cpp.use_decompose_tanh": False,
+}
+# operators that the compiler computes with the roundings that the rules charge for: those that round not at all or
+# once, products and sums, and functions that were tried; not expm1, for instance, which it takes for exp(x) - 1
+KNOWN = frozenset(
+    f"aten.{name}"
+    for name in (
+        "add sub rsub mul div neg addcmul maximum minimum clamp clamp_min clamp_max nextafter sum mean "
+        "mm addmm bmm baddbmm dot mv abs sign relu threshold_backward sigmoid tanh exp log log1p softplus logit silu "
+        "amax amin aminmax max min where all any eq ne lt le gt ge logical_and logical_or logical_not "
+        "bitwise_and bitwise_or bitwise_not isfinite isnan "
+        "t transpose permute view reshape _unsafe_view expand unsqueeze squeeze flatten unflatten alias detach clone "
+        "copy unbind select slice stack cat flip index index_select gather split _to_copy to lift_fresh_copy "
+        "zeros ones full zeros_like ones_like full_like new_zeros new_ones new_full new_empty empty empty_like fill "
+        "zero scalar_tensor"
+    ).split()
+)
 CLOSE = 1e-3  # of the width of an interval: what the order of sums may change
 
 Backward = Callable[[nn.Module, Lifted], Tensor]
@@ -218,16 +240,21 @@ def _by_inductor(graph: GraphModule, given: Sequence[Tensor]) -> Function:
     import torch._inductor  # takes a while to import
 
     _without_profiling(graph)
-    _require_one_rounding(graph)
+    _require_known_roundings(graph)
+    if any(not hasattr(torch._inductor.config.cpp, name.removeprefix("cpp.")) for name in FLAGS):
+        raise NotTraceable(f"the compiler of PyTorch {torch.__version__} cannot be told to round as the rules charge")
     with torch.no_grad(), torch._inductor.config.patch(FLAGS):
         made: Function = torch._inductor.compile(graph, [*given])
     return made
 
 
-def _require_one_rounding(graph: GraphModule) -> None:
-    """Refuse division by a constant tensor: a compiler may make two roundings of it, where the rule pays for one."""
+def _require_known_roundings(graph: GraphModule) -> None:
+    """Refuse operators that were not tried, and division by a constant tensor, which may become two roundings."""
     varying: set[Any] = set()
     for node in graph.graph.nodes:
+        name = str(node.target).rpartition(".")[0].removesuffix("_")
+        if node.op == "call_function" and name.startswith("aten.") and name not in KNOWN:
+            raise NotTraceable(f"it is not known how a compiler rounds {name}")
         if node.op == "placeholder" or any(argument in varying for argument in node.all_input_nodes):
             varying.add(node)
         divides = node.op == "call_function" and "aten.div" in str(node.target)

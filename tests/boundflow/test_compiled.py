@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -10,11 +11,14 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.fx.experimental.proxy_tensor import make_fx
 
 import boundflow as bf
 from boundflow import compiled
 from boundflow.compiled import CompiledSteps, why_not
 from boundflow.prepared import Prepared
+from boundflow.rules.functions import softplus_function
+from boundflow.rules.unary import FUNCTION_TABLE, Function, allowance
 
 X = torch.randn(10, 2, generator=torch.Generator().manual_seed(0))
 Y = (X[:, 0] > 0).long()
@@ -154,6 +158,15 @@ class DividesByConstant(nn.Module):
         return self.linear(x / self.scale)
 
 
+class RoundsOtherwise(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(2, 1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.expm1(self.linear(x))
+
+
 class LooksAtNumbers(nn.Module):
     def __init__(self) -> None:
         super().__init__()
@@ -163,7 +176,7 @@ class LooksAtNumbers(nn.Module):
         return self.linear(x) if bool((x < 100).all()) else -self.linear(x)
 
 
-@pytest.mark.parametrize("model", [DividesByConstant, LooksAtNumbers])
+@pytest.mark.parametrize("model", [DividesByConstant, RoundsOtherwise, LooksAtNumbers])
 def test_steps_that_cannot_be_traced_are_left_to_the_rules(
     model: type[nn.Module], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -186,6 +199,31 @@ def test_a_compiler_that_gives_other_bounds_is_found(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(compiled, "_by_inductor", wrong)
     with pytest.raises(bf.BoundFlowError, match="compiled step gave other bounds"):
         certified(True)
+
+
+def test_compiled_functions_round_as_their_rules_charge() -> None:
+    """Functions of the table, in one compilation: each value is within the compiler's half of what is charged."""
+    size = torch.logspace(-30, 1, 400, dtype=torch.float64).float()
+    points = torch.cat((-size, size))
+    table = [function for operator, function in FUNCTION_TABLE.items() if f"aten.{function.name}" in compiled.KNOWN]
+    table.append(softplus_function(1.0, 40.0))
+    assert {"tanh", "sigmoid", "exp", "log"} <= {function.name for function in table}
+
+    def inside(function: Function) -> Tensor:
+        low, high = function.domain
+        return points.clamp(max(low, -10.0), min(high, 10.0)).clamp_min(1e-30 if low >= 0 else -10.0)
+
+    given = [inside(function) for function in table]
+    graph = make_fx(lambda *xs: tuple(function.f(x) for function, x in zip(table, xs, strict=True)))(*given)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        found = compiled._by_inductor(graph, given)(*given)
+    for function, x, value in zip(table, given, found, strict=True):
+        true = function.f(x.double())
+        image = torch.stack((value, value))
+        allowed = 0.5 * allowance(function, torch.stack((x, x)), image).double()
+        off = (value.double() - true).abs() > allowed
+        assert not bool(off.any()), (function.name, x[off][:3], value[off][:3], true[off][:3])
 
 
 def test_nonsense_is_refused() -> None:
