@@ -40,8 +40,17 @@ def main() -> None:
         if package not in EXTRA:
             raise
         sentence = f"the command needs {package}, which is not here: pip install 'boundflow[command]'"
+    except (MemoryError, RuntimeError) as error:
+        if not out_of_memory(error):
+            raise
+        sentence = "this needs more memory than there is: fewer columns, narrower layers or --domain interval need less"
     print(f"fullcert: {sentence}", file=sys.stderr)
     sys.exit(2)
+
+
+def out_of_memory(error: Exception) -> bool:
+    """Whether memory ran out, in the words of Python or of torch."""
+    return isinstance(error, MemoryError) or "allocate memory" in str(error) or "out of memory" in str(error)
 
 
 def silence() -> None:

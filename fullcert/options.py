@@ -6,6 +6,7 @@ datasets; what the file says goes before the preset, and what the command line s
 """
 
 import json
+import reprlib
 import tomllib
 import types
 import typing
@@ -15,6 +16,7 @@ from math import inf
 from pathlib import Path
 from typing import Any
 
+from fullcert import unpacking
 from fullcert.mistakes import Mistake
 
 DATA, THREAT, NETWORK, TRAINING = "Data", "Threat: what an attacker could have done", "Network", "Training"
@@ -157,8 +159,9 @@ def parse_widths(widths: str, name: str = "hidden") -> tuple[int, ...]:
     """The widths of layers: "16,8" is (16, 8), and "none" is ()."""
     if widths == "none":
         return ()
-    if not all(width.strip().isdecimal() and int(width) > 0 for width in widths.split(",")):
-        raise Mistake(f"{flag_of(name)} must be positive widths such as 20 or 16,16, or none, not {widths!r}")
+    if not all(width.strip().isdecimal() and len(width) < 19 and int(width) > 0 for width in widths.split(",")):
+        given = reprlib.repr(widths)
+        raise Mistake(f"{flag_of(name)} must be positive widths such as 20 or 16,16, or none, not {given}")
     return tuple(int(width) for width in widths.split(","))
 
 
@@ -209,11 +212,12 @@ def resolve(given: Mapping[str, Any], from_file: Mapping[str, Any]) -> Options:
 def read_options(path: Path) -> dict[str, Any]:
     """The options in a TOML file; keys are those of the flags, with - or _."""
     try:
-        with path.open("rb") as file:
-            found = tomllib.load(file)
+        found = tomllib.loads(unpacking.content(path, unpacking.TEXT).decode())
     except OSError as error:
         raise Mistake(f"cannot read {path}: {error.strerror}") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except RecursionError:
+        raise Mistake(f"{path} is not TOML of options: it is nested too deeply") from None
+    except ValueError as error:  # of TOML, of its letters, of integers with thousands of digits
         raise Mistake(f"{path} is not TOML: {error}") from None
     known = {entry.name: entry.type for entry in fields(Options)}
     options: dict[str, Any] = {}
@@ -236,10 +240,13 @@ def _fitting(value: Any, kind: Any, what: str) -> Any:
         if isinstance(value, list) and all(isinstance(part, str) for part in value):
             return tuple(value)
         raise Mistake(f"{what} must be a word or a list of words")
+    if isinstance(value, int) and abs(value) >= 2**63:
+        raise Mistake(f"{what} is too large")
     if float in kinds and isinstance(value, int) and not isinstance(value, bool):
         return float(value)
     if type(value) not in kinds:
-        raise Mistake(f"{what} must be {' or '.join(k.__name__ for k in kinds if k is not type(None))}, not {value!r}")
+        names = " or ".join(k.__name__ for k in kinds if k is not type(None))
+        raise Mistake(f"{what} must be {names}, not {reprlib.repr(value)}")
     return value
 
 

@@ -20,6 +20,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from fullcert import unpacking
 from fullcert.mistakes import Mistake
 
 OPTIONS, COLUMNS, STEPS, METRICS = "options.toml", "columns.json", "metrics.jsonl", "metrics.json"
@@ -105,7 +106,7 @@ def existing(folder: Path, name: str) -> Path:
 
 def read_json(path: Path) -> dict[str, Any]:
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
+        found = unpacking.parsed_json(unpacking.content(path, unpacking.JSON))
     except OSError as error:
         raise Mistake(f"cannot read {path}: {error.strerror}") from None
     except ValueError:
