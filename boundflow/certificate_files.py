@@ -91,12 +91,17 @@ def opened(path: str | Path) -> Held:
         sets, kept = sets or {}, kept or {}
         require(isinstance(sets, dict) and isinstance(kept, dict), "what it says of its sets is no table")
         check_record(record)
+        _check_kept(record, architecture, kept)
         symbols = _symbols(record, tensors)
         if record.get("void_at_step") is None:
-            for name, flags in sets.items():
+            names = {name.removeprefix("bounds.") for name in tensors if name.startswith("bounds.")}
+            require(
+                names and names >= sets.keys(), f"there are no bounds for {min(sets.keys() - names, default='any')}"
+            )
+            for name in sorted(names):
+                flags = sets.get(name, kept[name].get("set") if name in kept else {})
                 check_set(name, codec.of(name, tensors), flags, symbols)
                 _check_against_plain(name, tensors, symbols.arithmetic.outward)
-        _check_kept(record, architecture, kept)
     return Held(record, architecture, sets, kept, symbols, tensors)
 
 

@@ -89,24 +89,36 @@ def unsealed(
     path: str | Path, text: str, tensors: dict[str, Tensor], formats: Sequence[int], advice: str
 ) -> dict[str, Any]:
     """What a file says, if it has a format that is known and nothing has changed since."""
+    content = said(path, text, formats, advice)
+    require_digest(path, content, tensors)
+    del content["digest"]
+    return content
+
+
+def said(path: str | Path, text: str, formats: Sequence[int], advice: str) -> dict[str, Any]:
+    """What a file says, in a format that is known, with its digest."""
     try:
         content = json.loads(text)
     except (ValueError, RecursionError):  # integers of thousands of digits, lists within lists without end
         content = None
     if not isinstance(content, dict):
         raise BoundFlowError(f"{path} is damaged: what it says of itself cannot be read")
-    digest = content.pop("digest", None)
     if content.get("format") not in formats:
         raise BoundFlowError(
             f"{path} was written by another version of boundflow and cannot be read by this one: {advice}"
         )
+    return content
+
+
+def require_digest(path: str | Path, content: dict[str, Any], tensors: dict[str, Tensor]) -> None:
+    """Refuse a file whose digest is not that of what it says and of its tensors."""
+    rest = {name: value for name, value in content.items() if name != "digest"}
     try:
-        found = _digest(content, tensors)
+        found = _digest(rest, tensors)
     except (ValueError, RecursionError):  # what was read can be too deep to be written
         found = None
-    if digest is None or digest != found:
+    if found is None or content.get("digest") != found:
         raise BoundFlowError(f"{path} is damaged: its content is not what was written")
-    return content
 
 
 def _digest(content: dict[str, Any], tensors: dict[str, Tensor]) -> str:

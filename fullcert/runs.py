@@ -9,6 +9,7 @@ evaluation.json           what the report shows
 report.html               the report
 barriers.png              the decision barriers of two-dimensional data
 checkpoint.safetensors    the last step of a run that was interrupted
+signature.json            who vouches for the run, if somebody does
 """
 
 import json
@@ -25,8 +26,8 @@ from fullcert.mistakes import Mistake
 
 OPTIONS, COLUMNS, STEPS, METRICS = "options.toml", "columns.json", "metrics.jsonl", "metrics.json"
 CERTIFICATE, EVALUATION, REPORT = "certificate.safetensors", "evaluation.json", "report.html"
-PICTURE, CHECKPOINT = "barriers.png", "checkpoint.safetensors"
-FILES = (OPTIONS, COLUMNS, STEPS, METRICS, CERTIFICATE, EVALUATION, REPORT, PICTURE, CHECKPOINT)
+PICTURE, CHECKPOINT, SIGNATURE = "barriers.png", "checkpoint.safetensors", "signature.json"
+FILES = (OPTIONS, COLUMNS, STEPS, METRICS, CERTIFICATE, EVALUATION, REPORT, PICTURE, CHECKPOINT, SIGNATURE)
 
 
 def make_folder(path: Path) -> None:

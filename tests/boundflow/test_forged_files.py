@@ -121,6 +121,10 @@ CERTIFICATES: dict[str, tuple[Forgery, str]] = {
     "bounds of whole numbers": (put("bounds.0.weight", lambda b: b.to(torch.int32)), "of which there are no sets"),
     "bounds in float32": (put("bounds.0.weight", lambda b: b.float()), "float32"),
     "no bounds": (without("bounds.0.weight"), "no bounds for 0.weight"),
+    "no set at all": (
+        lambda record, tensors: [tensors.pop(name) for name in list(tensors) if name.startswith("bounds.")] and None,
+        "no bounds for",
+    ),
     "the plain model elsewhere": (put("nominal.0.weight", lambda p: p + 1), "not between its bounds"),
     "a negative radius": (put("radius.0.weight", lambda r: with_first(r, -1e-9)), "radius of 0.weight is negative"),
     "no radius": (without("radius.0.weight"), "no radius"),
