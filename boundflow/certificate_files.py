@@ -95,9 +95,8 @@ def opened(path: str | Path) -> Held:
         symbols = _symbols(record, tensors)
         if record.get("void_at_step") is None:
             names = {name.removeprefix("bounds.") for name in tensors if name.startswith("bounds.")}
-            require(
-                names and names >= sets.keys(), f"there are no bounds for {min(sets.keys() - names, default='any')}"
-            )
+            missing = min(sets.keys() - names, default="any parameter")
+            require(names and names >= sets.keys(), f"there are no bounds for {missing}")
             for name in sorted(names):
                 flags = sets.get(name, kept[name].get("set") if name in kept else {})
                 check_set(name, codec.of(name, tensors), flags, symbols)
