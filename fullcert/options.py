@@ -236,7 +236,7 @@ def _parsed(text: str) -> dict[str, Any]:
     """What TOML says; keys within keys are refused first, since tomllib takes minutes where there are thousands."""
     if DOTTED.search(STRING.sub('""', text)):
         raise RecursionError
-    return tomllib.loads(text.replace("\r\n", "\n"))
+    return tomllib.loads(text)
 
 
 STRING = re.compile(r""""(?:[^"\\\n]|\\.)*\"|'[^'\n]*'""")
