@@ -88,7 +88,7 @@ class Options:
     )
 
     domain: str = option("zonotope", "How sets are represented: interval or zonotope.", NETWORK)
-    model: str = option("mlp", "The network: mlp, cnn, or your own as path/to/file.py:make_model.", NETWORK)
+    model: str = option("mlp", "The network: mlp, cnn, or your own as file.py:make_model, which is run.", NETWORK)
     hidden: str = option("16", "Widths of the hidden layers, such as 20 or 16,16; none for a linear model.", NETWORK)
     channels: str = option("8,16", "Channels of the convolutions of a cnn.", NETWORK)
     activation: str = option("tanh", "What follows each hidden layer: tanh, relu, sigmoid and others.", NETWORK)

@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from fullcert.commands import results
 from fullcert.mistakes import Mistake
 
 
@@ -14,7 +15,8 @@ def sign(
     new_key: Annotated[
         Path | None, typer.Option(help="Make a key instead: FILE is private, FILE.pub is for others.", metavar="FILE")
     ] = None,
-    quiet: Annotated[bool, typer.Option("--quiet", help="Print nothing.")] = False,
+    json: results.Json = None,
+    quiet: results.Quiet = False,
 ) -> None:
     """Sign the files of a run with an Ed25519 key, after checking its certificate.
 
@@ -22,11 +24,11 @@ def sign(
     """
     from fullcert import signing, verifying
 
+    results.check(json)
     if new_key is not None:
         if run is not None or key is not None:
             raise Mistake("--new-key makes a key and signs nothing: call fullcert sign RUN --key FILE afterwards")
-        public = signing.make_key(new_key)
-        told = f"private key: {new_key} (keep it)\npublic key: {public} (give it to others)"
+        made = {"private_key": str(new_key), "public_key": str(signing.make_key(new_key))}
     elif run is None or key is None:
         raise Mistake("give the run and the key, fullcert sign RUN --key FILE, or make one with --new-key FILE")
     else:
@@ -34,6 +36,7 @@ def sign(
         failed = [check for check in verifying.checks(run) if check.result == verifying.FAILED]
         if failed:
             raise Mistake(f"{run} is not signed, since its {failed[0].check} does not hold: {failed[0].detail}")
-        told = f"signature: {signing.sign(run, private)}"
-    if not quiet:
-        print(told)
+        made = {"signature": str(signing.sign(run, private))}
+    results.give(json, made)
+    if not quiet and json != "-":
+        print(*(f"{name.replace('_', ' ')}: {path}" for name, path in made.items()), sep="\n")
