@@ -69,10 +69,7 @@ def check(run: Path, key: Path) -> str:
 
     if not (run / runs.SIGNATURE).is_file():
         raise NotSigned(f"{run} is not signed: it has no {runs.SIGNATURE}")
-    said = runs.read_json(run / runs.SIGNATURE)
-    files, signature = said.get("files"), said.get("signature")
-    if said.get("format") != FORMAT or not isinstance(files, dict) or not isinstance(signature, str):
-        raise NotSigned(f"{run / runs.SIGNATURE} is no signature of this version of fullcert")
+    files, signature = _read(run / runs.SIGNATURE)
     try:
         public.verify(bytes.fromhex(signature), message(files))
     except (InvalidSignature, ValueError):
@@ -82,6 +79,16 @@ def check(run: Path, key: Path) -> str:
     if changed:
         raise NotSigned(f"{', '.join(changed)} is not as it was signed")
     return f"signed by the key {_raw(public)[:16]} of {key}"
+
+
+def _read(path: Path) -> tuple[dict[str, str], str]:
+    """The digests that were signed, and the signature."""
+    said = runs.read_json(path)
+    files, signature = said.get("files"), said.get("signature")
+    if said.get("format") == FORMAT and isinstance(files, dict) and isinstance(signature, str):
+        if all(isinstance(digest, str) for digest in files.values()):
+            return files, signature
+    raise NotSigned(f"{path} is no signature of this version of fullcert")
 
 
 def digests(run: Path) -> dict[str, str]:
@@ -101,7 +108,7 @@ def _sha256(path: Path) -> str:
     return digest.hexdigest()
 
 
-def message(files: dict[str, Any]) -> bytes:
+def message(files: dict[str, str]) -> bytes:
     """What is signed: never the bytes of anything else that the key may be used for."""
     return f"fullcert signature {FORMAT}\n{json.dumps(files, sort_keys=True)}\n".encode()
 

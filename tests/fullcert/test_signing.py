@@ -13,6 +13,14 @@ from forging import forged
 
 from boundflow import certificate_files
 
+NONE = {
+    "a list": "[]",
+    "nothing": "{}",
+    "no table of files": '{"format": 1, "files": [], "signature": ""}',
+    "lists within lists": "[" * 100_000,
+    "no digest": '{"format": 1, "files": {"x": ' + "[" * 900 + "]" * 900 + '}, "signature": ""}',
+    "no JSON": "x",
+}
 NAMES = ["format", "digest", "content", "network", "signature"]
 
 
@@ -112,9 +120,9 @@ def test_a_network_of_the_user_is_not_run(command: Command, tmp_path: Path) -> N
     assert results(command, out) == {**dict.fromkeys(NAMES, "held"), "network": "not done", "signature": "not done"}
 
 
-@pytest.mark.parametrize("content", ["[]", "{}", '{"format": 1, "files": [], "signature": ""}', "[" * 100_000, "x"])
-def test_signatures_that_are_none(command: Command, finished: Path, run: Path, content: str) -> None:
-    (run / "signature.json").write_text(content)
+@pytest.mark.parametrize("name", NONE)
+def test_signatures_that_are_none(command: Command, finished: Path, run: Path, name: str) -> None:
+    (run / "signature.json").write_text(NONE[name])
     sentence(command("verify", run, "--key", finished / "mine.pub", "--quiet"))
 
 
