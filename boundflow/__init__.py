@@ -17,6 +17,7 @@ from .errors import (
     UnsupportedProgram,
     VoidBounds,
     WideBounds,
+    WrongContent,
 )
 from .lift import ball, centers, interval, lift
 from .prediction import Accuracy, Prediction
@@ -48,6 +49,7 @@ __all__ = [
     "UnsupportedProgram",
     "VoidBounds",
     "WideBounds",
+    "WrongContent",
     "__version__",
     "ball",
     "centers",

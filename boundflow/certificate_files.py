@@ -11,7 +11,7 @@ import copy
 import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -20,19 +20,20 @@ from torch import Tensor, nn
 from . import codec, files, rounding
 from .architecture import describe, rebuild
 from .bounded import Bounded
-from .budgets import Kind, Part
+from .content import check_record, check_set, check_symbols, checked_parts, require, require_room
 from .context import Arithmetic
-from .errors import BoundFlowError
+from .errors import BoundFlowError, WrongContent
 from .forms import Form
 from .lift import lift
-from .network_probe import answers, require_same
+from .network_probe import answers, input_bytes, most_bytes, require_same
 from .sets import Set
 from .symbols import Symbols
-from .training_state import assign, entry, made
+from .training_state import assign, check_kept, entry, made
 
 FORMAT = 4
 READABLE = (3, 4)  # 3: of version 0.1, which held no sets besides those of parameters
 ADVICE = "train again with this version, or read it with that one"
+WHAT = "certificate"
 KEY = "boundflow"  # of the record, in a file
 SYMBOLS = ("symbols.number", "symbols.owner", "symbols.part")  # of every row in a file
 
@@ -64,33 +65,105 @@ def write(path: str | Path, model: nn.Module | None, nominal: nn.Module, record:
 
 def read(path: str | Path, module: nn.Module | None) -> tuple[nn.Module | None, nn.Module, dict[str, Any]]:
     """The set of models (None where the bounds were void), the plain model, and the record."""
-    tensors, text = files.read(path, KEY, "certificate")
+    held = opened(path)
+    with files.told(path, WHAT):
+        return _models(path, module, held)
+
+
+class Held(NamedTuple):
+    """What a file holds, looked at as far as that can be done without its network (`content.py`)."""
+
+    record: dict[str, Any]
+    architecture: Any  # None: a module of the user, which only code can make
+    sets: dict[str, codec.Flags]
+    kept: dict[str, dict[str, Any]]
+    symbols: Symbols
+    tensors: dict[str, Tensor]
+
+
+def opened(path: str | Path) -> Held:
+    """The content of a file of a known format, whose digest and sets are right; no module is made, no code is run."""
+    tensors, text = files.read(path, KEY, WHAT)
     record = files.unsealed(path, text, tensors, READABLE, ADVICE)
-    del record["format"]
-    architecture, flags, kept = (record.pop(name, None) for name in ("architecture", "sets", "kept"))
-    table = [Part(Kind(kind), clause) for kind, clause in record.pop("parts", [])]
-    budgets = record.pop("budgets", [])
-    nominal = _plain_model(path, module, architecture, tensors)
+    with files.told(path, WHAT):
+        del record["format"]
+        architecture, sets, kept = (record.pop(name, None) for name in ("architecture", "sets", "kept"))
+        sets, kept = sets or {}, kept or {}
+        require(isinstance(sets, dict) and isinstance(kept, dict), "what it says of its sets is no table")
+        check_record(record)
+        _check_kept(record, architecture, kept)
+        symbols = _symbols(record, tensors)
+        if record.get("void_at_step") is None:
+            names = {name.removeprefix("bounds.") for name in tensors if name.startswith("bounds.")}
+            missing = min(sets.keys() - names, default="any parameter")
+            require(names and names >= sets.keys(), f"there are no bounds for {missing}")
+            for name in sorted(names):
+                flags = sets.get(name, kept[name].get("set") if name in kept else {})
+                check_set(name, codec.of(name, tensors), flags, symbols)
+                _check_against_plain(name, tensors, symbols.arithmetic.outward)
+    return Held(record, architecture, sets, kept, symbols, tensors)
+
+
+def _models(
+    path: str | Path, module: nn.Module | None, held: Held
+) -> tuple[nn.Module | None, nn.Module, dict[str, Any]]:
+    record, tensors, symbols = held.record, held.tensors, held.symbols
+    nominal = _plain_model(path, module, held.architecture, record.get("input_shape"), tensors)
     device = next(nominal.parameters()).device
-    for name, said in (kept or {}).items():
-        if name.startswith("nominal/"):
-            assign(nominal, name.removeprefix("nominal/"), made(name, said, tensors, None, device))
+    _assign(nominal, "nominal/", held, None, device)
     require_same(nominal, record.get("input_shape"), tensors, path)
     if record.get("void_at_step") is not None:
         return None, nominal, record
+    model = _bounded_model(nominal, tensors, held.sets, symbols)
+    _assign(model, "certified/", held, symbols, device)
+    return model.eval(), nominal, record
+
+
+def _symbols(record: dict[str, Any], tensors: dict[str, Tensor]) -> Symbols:
+    """The space of the symbols that the rows of a file stand for."""
+    table, budgets = checked_parts(record.pop("parts", []), record.pop("budgets", []))
     symbols = Symbols()
     symbols.arithmetic = Arithmetic(outward=record.get("rounding", "outward") == "outward")
     if any(name.startswith("rows.") for name in tensors):
         missing = [name for name in SYMBOLS if name not in tensors]
-        if missing:
-            raise BoundFlowError(f"{path} has no {missing[0]}, without which its rows mean nothing")
-        numbers, owners, parts = (tensors[name].numpy() for name in SYMBOLS)
-        symbols.restore(numbers, owners, parts, table, budgets)
-    model = _bounded_model(path, nominal, tensors, flags or {}, symbols)
-    for name, said in (kept or {}).items():
-        if name.startswith("certified/"):
-            assign(model, name.removeprefix("certified/"), made(name, said, tensors, symbols, device))
-    return model.eval(), nominal, record
+        require(not missing, f"it has no {' and no '.join(missing)}, without which its rows mean nothing")
+        numbers, owners, parts = (tensors[name] for name in SYMBOLS)
+        check_symbols(numbers, owners, parts, table)
+        symbols.restore(numbers.numpy(), owners.numpy(), parts.numpy(), table, budgets)
+    return symbols
+
+
+def _check_against_plain(name: str, tensors: dict[str, Tensor], outward: bool) -> None:
+    """The plain model is one of the set: what training has watched at every step is true of its file, too."""
+    plain, bounds = tensors.get(f"nominal.{name}"), tensors[f"bounds.{name}"]
+    if plain is None or not plain.is_floating_point():
+        return
+    require(plain.dtype is bounds.dtype, f"{name} is {plain.dtype} in the plain model and {bounds.dtype} in the set")
+    require(plain.shape == bounds.shape[1:], f"the bounds of {name} have another shape than the plain model")
+    inside = (bounds[0] <= plain) & (plain <= bounds[1])
+    require(not outward or inside.all(), f"the plain {name} is not between its bounds")
+
+
+def _check_kept(record: dict[str, Any], architecture: Any, kept: dict[str, Any]) -> None:
+    """Whether what the models keep beside parameters is what the record names, under names that are no code."""
+    require(architecture is None or not kept, "layers that keep nothing are said to have kept something")
+    known = {f"{side}/{name}" for side in ("nominal", "certified") for name in record.get("state", ())}
+    for name, said in kept.items():
+        require(name in known and isinstance(said, dict), f"what it keeps as {name} is not in its record")
+        check_kept(name.partition("/")[2])
+
+
+def _assign(model: nn.Module, side: str, held: Held, symbols: Symbols | None, device: torch.device) -> None:
+    """Give a model what it has kept beside parameters."""
+    for name, said in held.kept.items():
+        if name.startswith(side):
+            path, _, last = name.removeprefix(side).rpartition(".")
+            module = model.get_submodule(path)
+            ours = {**module._parameters, **module._modules, **module._buffers}
+            own_code = callable(getattr(type(module), last, None))
+            require(last not in ours and not own_code, f"{name} would take the place of a part of the model")
+            require(symbols is not None or "set" not in said, f"{name} of the plain model is said to be a set")
+            assign(model, name.removeprefix(side), made(name, said, held.tensors, symbols, device))
 
 
 def _sets(model: nn.Module | None) -> Iterator[tuple[str, Bounded]]:
@@ -107,8 +180,7 @@ def _buffers(model: nn.Module) -> dict[str, Tensor]:
 
 def input_shape(path: str | Path) -> tuple[int, ...]:
     """The shape of one input, as a file says, without making its models."""
-    tensors, text = files.read(path, KEY, "certificate")
-    return tuple(files.unsealed(path, text, tensors, READABLE, ADVICE)["input_shape"])
+    return tuple(opened(path).record.get("input_shape") or ())
 
 
 def _value(model: nn.Module, name: str) -> object:
@@ -139,10 +211,13 @@ def _written_symbols(symbols: Symbols, used: list[np.ndarray], tensors: dict[str
 
 
 def _plain_model(
-    path: str | Path, module: nn.Module | None, architecture: Any, tensors: dict[str, Tensor]
+    path: str | Path, module: nn.Module | None, architecture: Any, shape: Any, tensors: dict[str, Tensor]
 ) -> nn.Module:
     if module is None and architecture is None:
         raise BoundFlowError(f"{path} holds a custom module: pass load(path, model=...) one of the same architecture")
+    require_room(input_bytes(shape), "an input of the shape that it names")
+    if module is None:
+        _check_architecture(architecture, shape, tensors)
     nominal = (copy.deepcopy(module) if module is not None else rebuild(architecture)).eval()
     described = json.loads(json.dumps(describe(nominal)))
     if None not in (architecture, described) and architecture != described:
@@ -156,22 +231,39 @@ def _plain_model(
             assign(nominal, name, state.pop(name))
         nominal.load_state_dict(state)
     except (RuntimeError, StopIteration) as error:
-        raise BoundFlowError(f"{path} does not fit this model: {error}") from None
+        raise BoundFlowError(f"{path} does not fit this model: {' '.join(str(error).split())}") from None
     return nominal
 
 
+def _check_architecture(architecture: Any, shape: Any, tensors: dict[str, Tensor]) -> None:
+    """Whether the network that a file describes is as large as its tensors: made without memory first."""
+    try:
+        with torch.device("meta"):
+            twin = rebuild(architecture)
+    except Exception as error:  # whatever PyTorch makes of options that no layer has had
+        why = " ".join(str(error).split())[:200]
+        raise WrongContent(f"it describes a network that cannot be made: {why}") from None
+    described = {name: tuple(value.shape) for name, value in twin.state_dict().items()}
+    found = {name: tuple(value.shape) for name, value in tensors.items() if name.startswith("nominal.")}
+    require(
+        {f"nominal.{name}": sizes for name, sizes in described.items()} == found,
+        "the parameters of the network that it describes are not those that it holds",
+    )
+    require_room(most_bytes(twin, shape), "asking its network")
+
+
 def _bounded_model(
-    path: str | Path, nominal: nn.Module, tensors: dict[str, Tensor], flags: dict[str, codec.Flags], symbols: Symbols
+    nominal: nn.Module, tensors: dict[str, Tensor], flags: dict[str, codec.Flags], symbols: Symbols
 ) -> nn.Module:
     module = lift(copy.deepcopy(nominal), symbols)
     device = next(nominal.parameters()).device
     with torch.no_grad():
         for name, parameter in module.named_parameters():
-            parts = codec.of(name, tensors)
-            if "bounds" not in parts:
-                raise BoundFlowError(f"{path} has no bounds for parameter {name}")
-            parameter.copy_(codec.unpack(parts, flags.get(name, {}), symbols, device))
+            found = codec.read(name, tensors, flags.get(name, {}), symbols, device)
+            require(found.shape == parameter.shape, f"the bounds of {name} have another shape than the parameter")
+            require(found.dtype is parameter.dtype, f"the bounds of {name} are {found.dtype}, and it is not")
+            parameter.copy_(found)
         for name in dict(module.named_buffers()):
             if f"bounds.{name}" in tensors:
-                assign(module, name, codec.unpack(codec.of(name, tensors), flags.get(name, {}), symbols, device))
+                assign(module, name, codec.read(name, tensors, flags.get(name, {}), symbols, device))
     return module

@@ -26,11 +26,13 @@ from typing import Any, NamedTuple
 from torch import Tensor
 
 from . import files
+from .content import is_count, require
 from .errors import BoundFlowError
 from .network_probe import answers, require_same
 from .training_state import Space, Trainer, held, restore, space_of
 
 FORMAT = 4
+WHAT = "checkpoint"
 KEY = "boundflow-checkpoint"
 EVERY = 60.0  # seconds
 
@@ -119,19 +121,21 @@ class Checkpoint:
             raise ValueError("resume=True needs the path of a checkpoint")
         if not self.path.exists():
             return Made()
-        state, tensors = self._read(self.path)
-        made = Made(**state["made"])
-        symbols = space_of(self.certified.model)
-        restore("nominal", self.nominal, state["nominal"], tensors, symbols, made.steps)
-        if made.void_at_step is None:
-            Space.restore(symbols, self.certified.optimizer, tensors, state["own"], state["optimizer_steps"])
-            restore("certified", self.certified, state["certified"], tensors, symbols, made.steps)
+        with files.told(self.path, WHAT):
+            state, tensors = self._read(self.path)
+            made = _checked(state["made"], self.recipe.get("steps"))
+            symbols = space_of(self.certified.model)
+            restore("nominal", self.nominal, state["nominal"], tensors, symbols, made.steps)
+            if made.void_at_step is None:
+                Space.restore(symbols, self.certified.optimizer, tensors, state["own"], state["optimizer_steps"])
+                restore("certified", self.certified, state["certified"], tensors, symbols, made.steps)
         return made
 
     def _read(self, path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
-        tensors, text = files.read(path, KEY, "checkpoint")
+        tensors, text = files.read(path, KEY, WHAT)
         content = files.unsealed(path, text, tensors, (FORMAT,), "finish it with that version, or start afresh")
         then, now = content["recipe"], self.recipe
+        require(isinstance(then, dict) and isinstance(content["state"], dict), "its recipe and its state are no tables")
         names = sorted(name for name in {*then, *now} if then.get(name) != now.get(name))
         if names:
             changed = "; ".join(f"{name} was {_short(then.get(name))} and is {_short(now.get(name))}" for name in names)
@@ -141,6 +145,18 @@ class Checkpoint:
             )
         require_same(self.nominal.model, self.recipe["input_shape"], tensors, path)  # both at their initial weights
         return content["state"], tensors
+
+
+def _checked(said: Any, steps: Any) -> Made:
+    """How far the run of a file has come, if one can have come that far."""
+    require(isinstance(said, dict) and said.keys() == set(Made._fields), "it does not say how far its run has come")
+    made = Made(**said)
+    last = steps if is_count(steps) else 2**63 - 1
+    for number in (made.steps, 0 if made.void_at_step is None else made.void_at_step):
+        require(is_count(number) and number <= last, "it has come further than its run goes")
+    fits = isinstance(made.seconds, int | float) and 0 <= made.seconds < 1e12
+    require(fits, "the seconds that it has taken are no number")
+    return made
 
 
 def _short(value: object) -> str:

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from .bounded import Bounded
+from .content import check_set
 from .forms import Form, ball_form
 from .rows import Rows
 from .sets import Set
@@ -50,6 +51,19 @@ def unpack(
                 generators = generators.diag().view(-1, *form.center.shape)
             form = Form(form.center, generators, form.radius, Rows(tensors["rows"].cpu().numpy()))
     return Bounded(Set(held["bounds"], form, symbols, flags.get("exact", False), flags.get("nonnegative", False)))
+
+
+def read(
+    name: str,
+    tensors: dict[str, Tensor],
+    flags: Flags,
+    symbols: Symbols | None,
+    device: torch.device | str | None = None,
+) -> Bounded:
+    """A set out of the tensors of a file, if they are one."""
+    parts = of(name, tensors)
+    check_set(name, parts, flags, symbols)
+    return unpack(parts, flags, symbols, device)
 
 
 def named(name: str, tensors: dict[str, Tensor]) -> dict[str, Tensor]:

@@ -59,5 +59,9 @@ class OutsideBounds(BoundFlowError):
     """A plain run left the set that must hold it: the two did not execute the same program, or a rule is wrong."""
 
 
+class WrongContent(BoundFlowError):
+    """A file holds what no run could have written, or asks for more than fits: it is refused before it is used."""
+
+
 class WideBounds(UserWarning):
     """Sets of an own loop have become so wide that they say little: shown once for each space of symbols."""

@@ -10,9 +10,11 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from . import rounding
 from .errors import BoundFlowError
@@ -35,6 +37,38 @@ def answers(model: nn.Module, shape: Sequence[int] | None) -> dict[str, Tensor]:
     except Exception:  # code of the user, which may be about other inputs
         return {}
     return {NAME: found}
+
+
+class _Counted(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Adds up the bytes of all that operators give."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.bytes = 0
+
+    def __torch_dispatch__(self, operator: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        made = operator(*args, **(kwargs or {}))
+        parts = made if isinstance(made, tuple | list) else (made,)
+        self.bytes += sum(part.numel() * part.element_size() for part in parts if isinstance(part, Tensor))
+        return made
+
+
+def input_bytes(shape: Sequence[int] | None) -> int:
+    """What the inputs of `answers` take, with what they are made from."""
+    return 0 if shape is None else 4 * 8 * PROBES * math.prod(shape)
+
+
+def most_bytes(twin: nn.Module, shape: Sequence[int] | None) -> int:
+    """What `answers` may take, at most, of a network without memory (on the meta device)."""
+    if shape is None:
+        return 0
+    counted = _Counted()
+    try:
+        with torch.no_grad(), counted:
+            twin.eval()(torch.empty(PROBES, *shape, device="meta"))
+    except Exception:  # the network does not take such inputs, and will not when it is asked
+        pass
+    return input_bytes(shape) + 2 * counted.bytes  # in float64
 
 
 def require_same(model: nn.Module, shape: Sequence[int] | None, tensors: dict[str, Tensor], path: object) -> None:

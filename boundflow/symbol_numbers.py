@@ -28,10 +28,29 @@ ANSWERED = 2**50  # and from here on for one answer; a space for an answer withi
 _handing_out = threading.Lock()  # held for microseconds, by all spaces
 
 
+class Written:
+    """Owners and parts of the symbols that a file holds, ascending: no more of them than it names."""
+
+    def __init__(self, numbers: np.ndarray, owners: np.ndarray, parts: np.ndarray):
+        self._numbers, self._owners, self._parts = numbers, owners, parts
+
+    def known(self, numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """To whom symbols belong, and to which part of the threat; the others are errors that belong to nobody."""
+        if not len(self._numbers):
+            return np.full(len(numbers), NOBODY), np.full(len(numbers), FREE)
+        places = np.minimum(np.searchsorted(self._numbers, numbers), len(self._numbers) - 1)
+        found = self._numbers[places] == numbers
+        return np.where(found, self._owners[places], NOBODY), np.where(found, self._parts[places], FREE)
+
+    def knows(self, numbers: np.ndarray) -> np.ndarray:
+        """Which of the symbols the file names."""
+        return np.isin(numbers, self._numbers)
+
+
 class Registry:
     """Owners and parts of the symbols ``first``, ``first + 1``, ...; smaller numbers are known ``before``."""
 
-    def __init__(self, first: int = 0, before: Registry | None = None):
+    def __init__(self, first: int = 0, before: Registry | Written | None = None):
         self.first, self.before, self.count = first, before, 0
         self._owners = np.empty(1024, dtype=np.int64)
         self._parts = np.empty(1024, dtype=np.int64)
@@ -64,6 +83,11 @@ class Registry:
         owners[~mine], parts[~mine] = self.before.known(numbers[~mine])
         owners[mine], parts[mine] = self._owners[numbers[mine] - self.first], self._parts[numbers[mine] - self.first]
         return owners, parts
+
+    def knows(self, numbers: np.ndarray) -> np.ndarray:
+        """Which of the numbers have been handed out."""
+        mine = (numbers >= self.first) & (numbers < self.first + self.count)
+        return mine if self.before is None else mine | ((numbers < self.first) & self.before.knows(numbers))
 
     def all(self) -> tuple[np.ndarray, np.ndarray]:
         """Owners and parts of every symbol in this range."""

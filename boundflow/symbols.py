@@ -31,7 +31,7 @@ from .errors import MixedSymbols
 from .expansion import Expansion
 from .rows import Rows
 from .support import Support
-from .symbol_numbers import ANSWERED, LOOKED_AT, NOBODY, Ledger, Registry
+from .symbol_numbers import ANSWERED, LOOKED_AT, Ledger, Registry, Written
 
 if TYPE_CHECKING:
     from .threats import Threat
@@ -173,11 +173,14 @@ class Symbols:
         budgets: list[int | None],
     ) -> None:
         """Symbols of another space under the same numbers, as a file holds them."""
-        count = int(numbers.max(initial=-1)) + 1
-        every = np.full(count, NOBODY), np.full(count, FREE)
-        every[0][numbers], every[1][numbers] = owners, parts
-        self._registry.new(*every)
+        self._registry = Registry(int(numbers.max(initial=-1)) + 1, Written(numbers, owners, parts))
+        self._ledger = Ledger(self._registry)
+        self._looking = Ledger(Registry(LOOKED_AT, self._registry), self._ledger)
         self.table, self.budgets = table, budgets
+
+    def knows(self, numbers: np.ndarray) -> bool:
+        """Whether all of these symbols are of this space."""
+        return bool(self._looking.registry.knows(numbers).all())
 
     # --- which space --------------------------------------------------------------------------------------------
 
@@ -204,7 +207,8 @@ class Symbols:
 
     def _unused(self) -> bool:
         """A space without a threat that has given out no row yet: what `lift` makes for plain intervals."""
-        return self.threat is None and self._registry.count == 0 and self._looking.registry.count == 0
+        given_out = self._registry.first + self._registry.count + self._looking.registry.count
+        return self.threat is None and given_out == 0
 
     # --- what users call --------------------------------------------------------------------------------------
 

@@ -17,9 +17,10 @@ from torch import Tensor, nn
 
 from . import codec
 from .bounded import Bounded
+from .content import check_space, require
 from .errors import BoundFlowError
 from .expansion import Expansion
-from .forward_effects import attributes, contents, in_bytes
+from .forward_effects import NOT_STATE, attributes, contents, in_bytes
 from .rows import Rows
 from .symbols import Symbols
 
@@ -122,6 +123,10 @@ def restore(
         for name, said_of in said["model"].items():
             target = targets.pop(name, None)
             value = made(f"{side}/model/{name}", said_of, tensors, symbols, device if target is None else target.device)
+            if isinstance(target, nn.Parameter | Bounded):
+                same = isinstance(value, Tensor) and value.shape == target.shape and value.dtype is target.dtype
+                fits = same and isinstance(value, Bounded) == isinstance(target, Bounded)
+                require(fits, f"{name} is not of the kind and shape that it has in the model")
             if isinstance(target, Bounded):
                 value.set.parameter, target.set = target.set.parameter, value.set
             elif isinstance(value, Bounded) or target is None or target.shape != value.shape:
@@ -131,8 +136,10 @@ def restore(
     for name in targets:
         _register(trainer.model, name, None)
     for name, said_of in said["attributes"].items():
+        check_kept(name)
         assign(trainer.model, name, made(f"{side}/attributes/{name}", said_of, tensors, symbols, device))
     for name in said["gone"]:
+        require(name in trainer.initial, f"{name}, which is said to be gone, was never there")
         path, _, last = name.rpartition(".")
         delattr(trainer.model.get_submodule(path), last)
     for number, (parameter, kept) in enumerate(zip(trainer.parameters(), said["optimizer"], strict=True)):
@@ -141,6 +148,9 @@ def restore(
             trainer.optimizer.state[parameter][key] = made(name, said_of, tensors, symbols, parameter.device)
     trainer.skip(steps)
     for group, options in zip(trainer.optimizer.param_groups, said["groups"], strict=True):
+        both = [*options.values(), *(group[key] for key in options if key in group)]
+        numbers = all(isinstance(option, bool | int | float) for option in both)
+        require(numbers, "an option of its optimizer is no number")
         group.update(options)  # what the optimizer itself counts there
 
 
@@ -149,6 +159,13 @@ def _register(model: nn.Module, name: str, value: Tensor | None) -> None:
     path, _, last = name.rpartition(".")
     module = model.get_submodule(path)
     setattr(module, last, value) if last in module._buffers else module.register_buffer(last, value)
+
+
+def check_kept(name: str) -> None:
+    """Refuse a name under which no forward pass keeps anything: a file says what is set, and must not set code."""
+    last = name.rpartition(".")[2]
+    fits = last.isidentifier() and not last.startswith("__") and last not in NOT_STATE
+    require(fits, f"{name} is no name of what a model keeps")
 
 
 def assign(model: nn.Module, name: str, value: object) -> None:
@@ -185,9 +202,11 @@ def made(
 ) -> Any:
     """The opposite of `entry`."""
     if "value" in said:
+        require(said["value"] is None or isinstance(said["value"], bool | int | float | str), f"{name} is no value")
         return said["value"]
     if "set" in said:
-        return codec.unpack(codec.of(name, tensors), said["set"], symbols, device)
+        return codec.read(name, tensors, said["set"], symbols, device)
+    require(name in tensors, f"there is no tensor {name}")
     return tensors[name].to("cpu" if said["on_cpu"] else device)  # optimizers keep their counters on the CPU
 
 
@@ -235,6 +254,7 @@ class Space(NamedTuple):
         """Make a space that has handed out nothing yet the one that was written."""
         found = {name.removeprefix("symbols/"): value for name, value in tensors.items() if name.startswith("symbols/")}
         weights = found.pop("weights", None)
+        check_space(found, weights, symbols, own, steps)
         arrays = {name: value.numpy() for name, value in found.items()}
         owners, parts = (np.repeat(arrays[name], arrays["lengths"]) for name in ("owners", "parts"))
         symbols._registry.new(owners, parts)
@@ -245,6 +265,8 @@ class Space(NamedTuple):
         ledger.own, symbols.steps, symbols.resumed_at = own, steps, steps
         if weights is not None:
             device = optimizer.param_groups[0]["params"][0].device
+            for name in ("derived", "deep"):
+                require(symbols.knows(arrays[name]), f"its {name} symbols are not all known")
             deep = Expansion(Rows(arrays["derived"]), Rows(arrays["deep"]), weights.to(device))
             symbols.expands(optimizer, deep)
 

@@ -73,7 +73,7 @@ def unknown(encoding: Encoding, table: tables.Table) -> dict[str, int]:
 def encoding_of(path: Path) -> Encoding:
     try:
         return Encoding.from_data(runs.read_json(path))
-    except (KeyError, TypeError, ValueError, AttributeError):
+    except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError):
         raise Mistake(f"{path} is damaged: it does not say how columns become inputs") from None
 
 
@@ -88,7 +88,7 @@ def load(path: Path, options: Options, shape: tuple[int, ...], encoding: Encodin
         known = tuple(certificate.record["input_shape"])
     except bf.BoundFlowError as error:
         raise Mistake(" ".join(str(error).split())) from None
-    except (ValueError, KeyError, TypeError, AttributeError, IndexError, RuntimeError) as error:
+    except (ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RuntimeError, MemoryError) as error:
         raise Mistake(f"the certificate {path} is damaged: {' '.join(str(error).split())}") from None
     if known != tuple(shape):
         raise Mistake(f"{path} is about inputs of shape {known}, not {tuple(shape)}")

@@ -73,7 +73,7 @@ def _imported(path: Path) -> ModuleType:
         raise Mistake(f"cannot read the model file {path}: {error.strerror}") from None
     except SyntaxError as error:
         raise Mistake(f"{path} is not valid Python: {error.msg} on line {error.lineno}") from None
-    except ValueError as error:  # a null byte
+    except (ValueError, ArithmeticError, RecursionError, MemoryError) as error:  # a null byte, a thousand parentheses
         raise Mistake(f"{path} is not valid Python: {error}") from None
     module = ModuleType(f"_fullcert_model_{hashlib.sha256(str(path.resolve()).encode()).hexdigest()[:16]}")
     module.__file__ = str(path)

@@ -7,6 +7,8 @@ and what the command line says before the file.
 """
 
 import json
+import re
+import reprlib
 import tomllib
 import types
 import typing
@@ -16,7 +18,7 @@ from math import inf
 from pathlib import Path
 from typing import Any
 
-from fullcert import recipes
+from fullcert import recipes, unpacking
 from fullcert.mistakes import Mistake
 
 BY_RULE = "by rule"  # what --help shows of defaults that are chosen by rule
@@ -89,7 +91,7 @@ class Options:
     )
 
     domain: str = option("zonotope", "How sets are represented: interval or zonotope.", NETWORK)
-    model: str = option("mlp", "The network: mlp, cnn, or your own as path/to/file.py:make_model.", NETWORK)
+    model: str = option("mlp", "The network: mlp, cnn, or your own as file.py:make_model, which is run.", NETWORK)
     hidden: str = option(
         "16",
         "Widths of the hidden layers, such as 20 or 16,16; none for a linear model.",
@@ -180,8 +182,9 @@ def parse_widths(widths: str, name: str = "hidden") -> tuple[int, ...]:
     """The widths of layers: "16,8" is (16, 8), and "none" is ()."""
     if widths == "none":
         return ()
-    if not all(width.strip().isdecimal() and int(width) > 0 for width in widths.split(",")):
-        raise Mistake(f"{flag_of(name)} must be positive widths such as 20 or 16,16, or none, not {widths!r}")
+    if not all(width.strip().isdecimal() and len(width) < 19 and int(width) > 0 for width in widths.split(",")):
+        given = reprlib.repr(widths)
+        raise Mistake(f"{flag_of(name)} must be positive widths such as 20 or 16,16, or none, not {given}")
     return tuple(int(width) for width in widths.split(","))
 
 
@@ -253,11 +256,12 @@ def resolve(given: Mapping[str, Any], from_file: Mapping[str, Any]) -> Options:
 def read_options(path: Path) -> dict[str, Any]:
     """The options in a TOML file; keys are those of the flags, with - or _."""
     try:
-        with path.open("rb") as file:
-            found = tomllib.load(file)
+        found = _parsed(unpacking.content(path, unpacking.TEXT).decode())
     except OSError as error:
         raise Mistake(f"cannot read {path}: {error.strerror}") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except RecursionError:
+        raise Mistake(f"{path} is not TOML of options: it is nested too deeply") from None
+    except ValueError as error:  # of TOML, of its letters, of integers with thousands of digits
         raise Mistake(f"{path} is not TOML: {error}") from None
     known = {entry.name: entry.type for entry in fields(Options)}
     options: dict[str, Any] = {}
@@ -271,6 +275,17 @@ def read_options(path: Path) -> dict[str, Any]:
     return options
 
 
+def _parsed(text: str) -> dict[str, Any]:
+    """What TOML says; keys within keys are refused first, since tomllib takes minutes where there are thousands."""
+    if DOTTED.search(STRING.sub('""', text)):
+        raise RecursionError
+    return tomllib.loads(text)
+
+
+STRING = re.compile(r""""(?:[^"\\\n]|\\.)*\"|'[^'\n]*'""")
+DOTTED = re.compile(r"""(?:\.[ \t]*(?:[\w-]+|\"\")[ \t]*){32}""")
+
+
 def _fitting(value: Any, kind: Any, what: str) -> Any:
     """A value of the file as the type of its option."""
     kinds = typing.get_args(kind) if isinstance(kind, types.UnionType) else (kind,)
@@ -280,10 +295,13 @@ def _fitting(value: Any, kind: Any, what: str) -> Any:
         if isinstance(value, list) and all(isinstance(part, str) for part in value):
             return tuple(value)
         raise Mistake(f"{what} must be a word or a list of words")
+    if isinstance(value, int) and abs(value) >= 2**63:
+        raise Mistake(f"{what} is too large")
     if float in kinds and isinstance(value, int) and not isinstance(value, bool):
         return float(value)
     if type(value) not in kinds:
-        raise Mistake(f"{what} must be {' or '.join(k.__name__ for k in kinds if k is not type(None))}, not {value!r}")
+        names = " or ".join(k.__name__ for k in kinds if k is not type(None))
+        raise Mistake(f"{what} must be {names}, not {reprlib.repr(value)}")
     return value
 
 

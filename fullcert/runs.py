@@ -9,6 +9,7 @@ evaluation.json           what the report shows
 report.html               the report
 barriers.png              the decision barriers of two-dimensional data
 checkpoint.safetensors    the last step of a run that was interrupted
+signature.json            who vouches for the run, if somebody does
 .lock                     there while a run writes (`locks.py`)
 
 `metrics.json` is the last file to be written and the first to be removed: where it is, the run is finished and whole.
@@ -23,14 +24,15 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from fullcert import unpacking
 from fullcert.locks import Lock
 from fullcert.mistakes import Mistake
 
 OPTIONS, COLUMNS, STEPS, METRICS = "options.toml", "columns.json", "metrics.jsonl", "metrics.json"
 CERTIFICATE, EVALUATION, REPORT = "certificate.safetensors", "evaluation.json", "report.html"
-PICTURE, CHECKPOINT = "barriers.png", "checkpoint.safetensors"
+PICTURE, CHECKPOINT, SIGNATURE = "barriers.png", "checkpoint.safetensors", "signature.json"
 # in the order of their removal: a run that is half removed is neither finished nor resumed with options of another
-FILES = (METRICS, CHECKPOINT, OPTIONS, COLUMNS, STEPS, CERTIFICATE, EVALUATION, REPORT, PICTURE)
+FILES = (METRICS, SIGNATURE, CHECKPOINT, OPTIONS, COLUMNS, STEPS, CERTIFICATE, EVALUATION, REPORT, PICTURE)
 
 
 def make_folder(path: Path) -> None:
@@ -140,7 +142,7 @@ def existing(folder: Path, name: str) -> Path:
 
 def read_json(path: Path) -> dict[str, Any]:
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
+        found = unpacking.parsed_json(unpacking.content(path, unpacking.JSON))
     except OSError as error:
         raise Mistake(f"cannot read {path}: {error.strerror}") from None
     except ValueError:

@@ -15,7 +15,7 @@ from torch import Tensor
 
 import boundflow as bf
 from boundflow.threats import Threat
-from fullcert import runs
+from fullcert import runs, unpacking
 from fullcert.mistakes import Mistake
 
 SAMPLES, MEASURED, SHARE = 200, 25, 0.15  # samples looked at, how often, and in what share of the time
@@ -82,9 +82,16 @@ class StepLog:
 def read_steps(path: Path) -> list[dict[str, Any]]:
     """The steps in a file; a last line that was cut off is left out."""
     steps = []
-    for line in path.read_text().splitlines():
+    for line in unpacking.content(path, unpacking.JSON).splitlines():
         try:
-            steps.append(json.loads(line))
+            step = unpacking.parsed_json(line)
         except ValueError:
             break
+        if not isinstance(step, dict) or not all(_is_number(step.get(name)) for name in ("step", "seconds")):
+            break
+        steps.append(step)
     return steps
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)

@@ -7,8 +7,6 @@ else that stands in a cell, "?" included, is a value. Reading decides nothing th
 import csv
 import io
 import json
-import zipfile
-import zlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,9 +14,11 @@ from typing import Any
 
 import numpy as np
 
+from fullcert import npz, unpacking
 from fullcert.mistakes import Mistake
 
 MISSING = frozenset({"", "nan", "na", "n/a", "null", "none"})  # cells that hold no value, whatever their case
+FORMULA = ("=", "+", "-", "@")  # how a cell begins that a spreadsheet takes for a formula
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ def is_number(column: np.ndarray) -> bool:
 # --- reading ----------------------------------------------------------------------------------------------------------
 
 
-UNREADABLE = (OSError, ValueError, KeyError, EOFError, NotImplementedError, csv.Error, zipfile.BadZipFile, zlib.error)
+UNREADABLE: tuple[type[Exception], ...] = (OSError, *unpacking.DAMAGE)
 
 
 def read(path: Path) -> Table:
@@ -61,13 +61,16 @@ def read(path: Path) -> Table:
     try:
         columns = reader(path)
     except UNREADABLE as error:
-        why = getattr(error, "strerror", None) or str(error) or type(error).__name__
-        raise Mistake(f"{path} cannot be read: {' '.join(why.split())}") from None
+        why = " ".join(str(getattr(error, "strerror", None) or error).split()) or type(error).__name__
+        raise Mistake(f"{path} cannot be read: {why[:300]}") from None
     if not columns or not len(next(iter(columns.values()))):
         raise Mistake(f"{path} holds no rows")
+    if len(columns) > unpacking.COLUMNS:
+        raise Mistake(f"{path} has {len(columns):,} columns, and at most {unpacking.COLUMNS:,} are read")
     lengths = {name: len(column) for name, column in columns.items()}
     if len(set(lengths.values())) > 1:
-        raise Mistake(f"{path} has columns of different lengths: {lengths}")
+        some = ", ".join(f"{name!r} has {length}" for name, length in list(lengths.items())[:12])
+        raise Mistake(f"{path} has columns of different lengths: {some}")
     infinite = [name for name, column in columns.items() if is_number(column) and np.isinf(column).any()]
     if infinite:
         raise Mistake(f"{path} holds infinite values, which no network can take, in {listed(infinite)}")
@@ -81,6 +84,8 @@ def read_csv(path: Path) -> dict[str, np.ndarray]:
     if not rows:
         raise ValueError("it is empty")
     header = named([name.strip() for name in rows[0]])
+    if len(header) * len(rows) > unpacking.VALUES:
+        raise ValueError(f"it has more than {unpacking.VALUES:,} cells")
     if len(header) == 1 and any(mark in header[0] for mark in ";\t|"):
         raise ValueError(f"its columns must be separated by commas, and its header is {header[0]!r}")
     for number, row in enumerate(rows[1:], start=2):
@@ -92,6 +97,8 @@ def read_csv(path: Path) -> dict[str, np.ndarray]:
 
 def named(header: list[str]) -> list[str]:
     """The names of columns, if they tell them apart."""
+    if len(header) > unpacking.COLUMNS:
+        raise ValueError(f"it has {len(header):,} columns, and at most {unpacking.COLUMNS:,} are read")
     if "" in header or len(set(header)) < len(header):
         raise ValueError("it must name every column, each name once")
     return header
@@ -103,6 +110,9 @@ def from_words(cells: list[str]) -> np.ndarray:
     try:
         return np.array([numeral(cell) if cell else np.nan for cell in present], dtype=np.float64)
     except ValueError:
+        longest = max(map(len, present), default=0)  # to which numpy fills up all others
+        if longest * len(present) > 2 * unpacking.VALUES:
+            raise ValueError(f"a word of {longest:,} characters is too long for {len(present):,} rows") from None
         return np.array(present)
 
 
@@ -120,10 +130,25 @@ def read_parquet(path: Path) -> dict[str, np.ndarray]:
         raise Mistake("Parquet needs pyarrow, which is not here: pip install 'boundflow[tables]'") from None
     try:
         with path.open("rb") as file:  # the file alone: what its folder is called is no column
-            table = parquet.ParquetFile(file).read()
+            return {name: from_values(values) for name, values in parquet_columns(parquet.ParquetFile(file)).items()}
     except ArrowException as error:
-        raise ValueError(str(error).splitlines()[0]) from None
-    return {name: from_values(table.column(name).to_pylist()) for name in named(table.column_names)}
+        raise ValueError((str(error).splitlines() or [type(error).__name__])[0]) from None
+
+
+def parquet_columns(file: Any) -> dict[str, list[Any]]:
+    """The values of a Parquet file, some thousand rows at a time: a word that is written once can be in every row."""
+    claimed = file.metadata.num_rows * max(1, file.metadata.num_columns)
+    if claimed > unpacking.VALUES:
+        raise ValueError(f"it says that it has {claimed:,} values, and at most {unpacking.VALUES:,} are read of a file")
+    columns: dict[str, list[Any]] = {name: [] for name in named(file.schema_arrow.names)}
+    size = 0
+    for batch in file.iter_batches(batch_size=4096):
+        size += batch.nbytes
+        if size > 8 * unpacking.VALUES:
+            raise ValueError(f"it unpacks to more than {8 * unpacking.VALUES:,} bytes")
+        for name, column in zip(columns, batch.columns, strict=True):
+            columns[name] += column.to_pylist()
+    return columns
 
 
 def from_values(values: list[Any]) -> np.ndarray:
@@ -139,28 +164,25 @@ def read_npz(path: Path) -> dict[str, np.ndarray]:
     Bytes are pixels and become numbers from 0 to 1, by a division that is fixed beforehand.
     """
     columns: dict[str, np.ndarray] = {}
-    with path.open("rb") as file:  # given a path, numpy leaves a damaged archive open
-        archive = np.load(file, allow_pickle=False)
-        if not isinstance(archive, np.lib.npyio.NpzFile):
-            raise ValueError("it is a single array, and must be an archive of arrays by name")
-        for name in archive.files:
-            made = columns_of(name, archive[name])
+    with path.open("rb") as file:
+        for name, array in npz.arrays(file):
+            made = columns_of(name, array)
             if not columns.keys().isdisjoint(made):
                 raise ValueError(f"it has two columns called {next(n for n in made if n in columns)!r}")
             columns |= made
     return columns
 
 
-def columns_of(name: str, array: Any) -> dict[str, np.ndarray]:
+def columns_of(name: str, array: np.ndarray) -> dict[str, np.ndarray]:
     """What an array of an archive is in a table."""
-    if not isinstance(array, np.ndarray):
-        raise ValueError(f"{name} in it is not an array")
     if array.ndim == 0:
         raise ValueError(f"{name} is a single value, not an array of samples")
     if array.dtype.kind not in "fiub":
         if array.ndim > 1 or array.dtype.kind not in "US":
             raise ValueError(f"{name} must hold numbers, or one word a sample")
         return {name: from_words([str(value).strip() for value in array.astype(str)])}
+    if array.ndim == 2 and array.shape[1] > unpacking.COLUMNS:
+        raise ValueError(f"{name} has {array.shape[1]:,} columns, and at most {unpacking.COLUMNS:,} are read")
     if array.ndim == 2:
         return {f"{name}{number}": values for number, values in enumerate(array.T.astype(np.float64))}
     if array.dtype == np.uint8 and array.ndim > 2:
@@ -188,13 +210,27 @@ def written(columns: Mapping[str, list[Any]], ending: str) -> bytes:
 def as_csv(columns: Mapping[str, list[Any]]) -> bytes:
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(columns)
+    writer.writerow(map(_cell, columns))
     writer.writerows(zip(*(map(_cell, values) for values in columns.values()), strict=True))
     return text.getvalue().encode()
 
 
 def _cell(value: Any) -> Any:
-    return str(value).lower() if isinstance(value, bool) else "" if value is None else value
+    """A value as it stands in a CSV file; a word that a spreadsheet would take for a formula gets a ' before it."""
+    if isinstance(value, bool) or value is None:
+        return "" if value is None else str(value).lower()
+    return f"'{value}" if isinstance(value, str) and _is_formula(value) else value
+
+
+def _is_formula(word: str) -> bool:
+    """Whether a spreadsheet would compute what stands there: -1 is a number, -1+cmd is not."""
+    if not word.lstrip().startswith(FORMULA):
+        return False
+    try:
+        numeral(word)
+    except ValueError:
+        return True
+    return False
 
 
 def as_parquet(columns: Mapping[str, list[Any]]) -> bytes:

@@ -9,8 +9,10 @@ from fullcert.commands.certify import certify
 from fullcert.commands.datasets import datasets
 from fullcert.commands.report import report
 from fullcert.commands.reproduce import reproduce
+from fullcert.commands.sign import sign
 from fullcert.commands.train import train
 from fullcert.commands.validate import validate
+from fullcert.commands.verify import verify
 from fullcert.mistakes import Mistake
 
 INTERRUPTED = 130
@@ -23,6 +25,8 @@ application.command(epilog="Example: fullcert train --dataset two-moons --epsilo
 application.command(epilog="Example: fullcert certify runs/people new-people.csv --out answers.csv")(certify)
 application.command(epilog="Example: fullcert report runs/moons")(report)
 application.command(epilog="Example: fullcert reproduce epsilon --quick --figure epsilon.svg")(reproduce)
+application.command(epilog="Example: fullcert sign runs/moons --key my.key")(sign)
+application.command(epilog="Example: fullcert verify runs/moons --key my.key.pub")(verify)
 application.add_typer(datasets, name="datasets")
 application.command(epilog="Example: fullcert validate net.py:make_model --shape 1,28,28 --outputs 10")(validate)
 

@@ -28,7 +28,10 @@ def certify(
     json: results.Json = None,
     quiet: results.Quiet = False,
 ) -> None:
-    """Certify rows with a finished run: label, certified or abstained, bounds and margin of each."""
+    """Certify rows with a finished run: label, certified or abstained, bounds and margin of each.
+
+    If the run names a network of its own (model in options.toml), that file is run: read it first if it is not yours.
+    """
     from rich.console import Console
 
     from fullcert import answering, tables

@@ -16,7 +16,9 @@ if TYPE_CHECKING:
 
 
 def validate(
-    model: Annotated[str, typer.Argument(help="A file and a function in it (net.py:make_model), or a network's name.")],
+    model: Annotated[
+        str, typer.Argument(help="A file, which is run, and its function (net.py:make_model), or a name.")
+    ],
     *,
     shape: Annotated[str | None, typer.Option(help="Shape of one input, such as 1,28,28.")] = None,
     features: Annotated[int | None, typer.Option(help="Instead of a shape: how many numbers one input has.")] = None,

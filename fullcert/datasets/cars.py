@@ -6,11 +6,13 @@ part. All of that is fixed beforehand. A regression: its table is asked for by n
 """
 
 import csv
+import io
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
+from fullcert import unpacking
 from fullcert.datasets.catalogue import ABOUT, About
 from fullcert.datasets.sources import Copy, File, reading
 from fullcert.datasets.splitting import filled, shuffled, standardised
@@ -25,6 +27,7 @@ FILE = File(
 )
 FEATURES = ("cylinders", "displacement", "horsepower", "weight", "acceleration", "model year", "origin")
 ROWS, TEST_ROWS, NEIGHBOURS, SEED = 398, 80, 10, 1
+MOST = 2**20  # bytes of the file
 ABOUT["auto-mpg"] = About((ROWS - TEST_ROWS, 0, TEST_ROWS), (len(FEATURES),), 0, "CC BY 4.0", (FILE,))
 
 
@@ -47,9 +50,9 @@ def auto_mpg(folder: Path) -> tuple[Cars, Cars]:
 
 def read_table(path: Path) -> tuple[np.ndarray, np.ndarray]:
     """The columns of numbers with NaN where one is missing, and the miles per gallon of each car."""
-    with reading(path, "auto-mpg", KeyError):
-        with path.open(newline="", encoding="ascii") as file:
-            rows = list(csv.DictReader(file))
+    with reading(path, "auto-mpg"):
+        text = unpacking.content(path, MOST).decode("ascii")
+        rows = list(csv.DictReader(io.StringIO(text, newline="")))
         if len(rows) != ROWS:
             raise ValueError("rows are missing")
         table = [[float("nan" if row[name] == "?" else row[name]) for name in FEATURES] for row in rows]

@@ -4,11 +4,11 @@ The recipe of Abstract Gradient Training: four fifths are training and one fifth
 `train_test_split` with seed 42; columns are standardised by the training part, which is fixed beforehand.
 """
 
-import gzip
 from pathlib import Path
 
 import numpy as np
 
+from fullcert import unpacking
 from fullcert.datasets.catalogue import About, Dataset, Split, register
 from fullcert.datasets.sources import Copy, File, reading
 from fullcert.datasets.splitting import standardised, stratified
@@ -36,8 +36,7 @@ def load_magic(folder: Path, seed: int) -> Dataset:
 def read_table(path: Path) -> tuple[np.ndarray, np.ndarray]:
     """The columns of numbers, and the class of each row."""
     with reading(path, "magic"):
-        content = path.read_bytes()
-        text = (gzip.decompress(content) if path.suffix == ".gz" else content).decode("ascii")
+        text = unpacking.content(path, SIZE).decode("ascii")
         rows = [line.split(",") for line in text.split()]
         if len(rows) != ROWS or {len(row) for row in rows} != {len(FEATURES) + 1}:
             raise ValueError("rows or columns are missing")

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import numpy as np
 
+from fullcert import npz
 from fullcert.datasets.catalogue import About, Dataset, Split, register
 from fullcert.datasets.images import split
 from fullcert.datasets.sources import Copy, File, reading
@@ -36,13 +37,9 @@ def load_pneumonia_mnist(folder: Path, seed: int) -> Dataset:
 
     The reassembled copy has the same images in each split, but another order in training: its runs are others.
     """
-    import zipfile
-
     path = FILE.path(folder)
-    with reading(path, "pneumonia-mnist", zipfile.BadZipFile, KeyError, RuntimeError), path.open("rb") as file:
-        arrays = np.load(file, allow_pickle=False)
-        if not isinstance(arrays, Mapping):
-            raise ValueError("one array alone")
+    with reading(path, "pneumonia-mnist"), path.open("rb") as file:
+        arrays = dict(npz.arrays(file))
         train, validation, test = (read_split(arrays, part) for part in ("train", "val", "test"))
     return Dataset(train, validation, test, 2, class_names=("normal", "pneumonia"), valid=(0.0, 1.0))
 

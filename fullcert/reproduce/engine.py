@@ -21,6 +21,7 @@ import torch
 
 from fullcert import runs
 from fullcert.reproduce.experiments import Case, Experiment, Scale, load
+from fullcert.unpacking import JSON, content, parsed_json
 
 Row = dict[str, Any]
 
@@ -150,7 +151,7 @@ def perform(work: Work, folder: Path, device: torch.device) -> float:
 def finished(work: Work, folder: Path) -> dict[str, Any] | None:
     """What an earlier run wrote down for this seed, if it did; a file that is not whole counts as none."""
     try:
-        found = json.loads(work.path(folder).read_text(encoding="utf-8"))
+        found = parsed_json(content(work.path(folder), JSON))
     except (OSError, ValueError):
         return None
     return found if isinstance(found, dict) and found.keys() >= {"value", "nominal", "details", "seconds"} else None

@@ -8,6 +8,7 @@ from typing import Any
 
 from fullcert.mistakes import Mistake
 from fullcert.reproduce.experiments import EXPERIMENTS
+from fullcert.unpacking import JSON, content, parsed_json
 
 Row = dict[str, Any]
 HEADS = ("setting", "domain", "recipe", "paper", "mean", "std", "seeds", "nominal", "seconds")
@@ -21,7 +22,7 @@ def as_json(rows: list[Row]) -> str:
 def read(path: Path) -> list[Row]:
     """Rows that were written as JSON before."""
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
+        found = parsed_json(content(path, JSON))
     except OSError as error:
         raise Mistake(f"cannot read {path}: {error.strerror}") from None
     except ValueError:

@@ -1,0 +1,116 @@
+"""What can be checked about a run, one check after the other, without running code of the run.
+
+    format      the certificate is a file that this version reads
+    digest      it is as it was written; whoever changes it on purpose can write another digest
+    content     what it says can be: bounds in order, the plain model between them, rows of known symbols
+    network     the layers that it describes give the answers that it holds; a network of your own is not made here
+    signature   the holder of a key has signed these very files
+
+Each is held, failed or not done. A check that rests on one that failed is not done.
+"""
+
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import boundflow as bf
+from boundflow import certificate_files, files
+from fullcert import runs, signing
+
+HELD, FAILED, NOT_DONE = "held", "failed", "not done"
+
+
+@dataclass(frozen=True)
+class Check:
+    """One thing that was to be checked, and a sentence about what came of it."""
+
+    check: str
+    result: str
+    detail: str
+
+
+class Skip(Exception):
+    """A check that cannot be made of this run; the message says why."""
+
+
+def checks(run: Path, key: Path | None = None) -> list[Check]:
+    """Everything that can be checked; a signature only with a key."""
+    path = runs.existing(run, runs.CERTIFICATE)
+    signature = Check("signature", NOT_DONE, unasked(run)) if key is None else signed(run, key)
+    return [*of_certificate(path), signature]
+
+
+def all_held(found: list[Check]) -> bool:
+    """Whether nothing failed."""
+    return all(check.result != FAILED for check in found)
+
+
+def as_data(run: Path, found: list[Check]) -> dict[str, Any]:
+    return {"run": str(run), "held": all_held(found), "checks": [asdict(check) for check in found]}
+
+
+def of_certificate(path: Path) -> list[Check]:
+    """The checks of a file, each made only if those before it held."""
+    found: list[Check] = []
+    for name, check in CHECKS.items():
+        if not all_held(found):
+            found.append(Check(name, NOT_DONE, "a check before it failed"))
+            continue
+        try:
+            found.append(Check(name, HELD, check(path)))
+        except bf.BoundFlowError as error:
+            found.append(Check(name, FAILED, " ".join(str(error).split())))
+        except Skip as skip:
+            found.append(Check(name, NOT_DONE, str(skip)))
+    return found
+
+
+def has_format(path: Path) -> str:
+    return f"a certificate of format {_said(path)[0]['format']}"
+
+
+def has_digest(path: Path) -> str:
+    files.require_digest(path, *_said(path))
+    return "as it was written, unless somebody who changed it wrote another digest"
+
+
+def _said(path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
+    tensors, text = files.read(path, certificate_files.KEY, certificate_files.WHAT)
+    return files.said(path, text, certificate_files.READABLE, certificate_files.ADVICE), tensors
+
+
+def has_content(path: Path) -> str:
+    held = certificate_files.opened(path)
+    void = held.record.get("void_at_step")
+    if void is not None:
+        return f"its bounds became void at step {void}: it certifies nothing"
+    count = sum(name.startswith("bounds.") for name in held.tensors)
+    return f"{count} sets, bounds in order, the plain model between them"
+
+
+def has_network(path: Path) -> str:
+    if certificate_files.opened(path).architecture is None:
+        raise Skip("its network is code of the user, which is not run here: fullcert certify runs and compares it")
+    bf.load(path)
+    return "its layers give the answers that it holds"
+
+
+CHECKS: dict[str, Callable[[Path], str]] = {
+    "format": has_format,
+    "digest": has_digest,
+    "content": has_content,
+    "network": has_network,
+}
+
+
+def signed(run: Path, key: Path) -> Check:
+    try:
+        return Check("signature", HELD, signing.check(run, key))
+    except signing.NotSigned as error:
+        return Check("signature", FAILED, str(error))
+
+
+def unasked(run: Path) -> str:
+    there = (run / runs.SIGNATURE).is_file()
+    return "there is one: --key FILE says whose it must be" if there else "the run is not signed"
