@@ -195,7 +195,8 @@ def _over_deep_rows(x: Bounded) -> Bounded:
     form = x.form.dense
     assert x.symbols is not None
     generators, rows, error = x.symbols.expand(form.generators.reshape(len(form.rows), x.numel()), form.rows)
-    radius = rounding.up(form.radius + error.reshape(x.shape))
+    error = error.reshape(x.shape)
+    radius = torch.where(error == 0, form.radius, rounding.up(form.radius + error))  # a sum with 0 is exact
     deep = Form(form.center, generators.reshape(len(rows), *x.shape), radius, rows)
     return Bounded(Set(x.set.bounds, deep, x.symbols, x.set.exact, x.set.nonnegative))
 
