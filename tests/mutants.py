@@ -259,7 +259,7 @@ MUTANTS = [Mutant(*row) for row in [
     ("content.py", "require((bounds[0] <= bounds[1]).all(), ", "require(True, ", "forged files: crossed bounds are read"),
     ("content.py", 'require((tensors["radius"] >= 0).all(), ', "require(True, ", "forged files: a negative radius is read"),
     ("content.py", "require(symbols is not None and symbols.knows(numbers), ", "require(True, ", "forged files: rows of no symbol are read"),
-    ("content.py", "require(((owners == NOBODY) == (parts < 0)).all(), ", "require(True, ", "forged files: the attacker's symbols belong to nobody"),
+    ("content.py", "require(apart.all(), ", "require(True, ", "forged files: the attacker's symbols belong to nobody"),
     ("symbol_numbers.py", "return np.where(found, self._owners[places], NOBODY)", "return np.where(found, NOBODY, NOBODY)", "forged files: owners forgotten when a file is read"),
     ("training_state.py", "parts, flags = codec.pack(value)", "parts, flags = codec.pack(Bounded(codec.Set(value.center.expand(2, *value.shape), None, value.symbols, True)))", "sets in a checkpoint written as their centers"),
     ("training_state.py", 'kept = {name: entry(f"{side}/attributes/{name}", value, tensors) for name, value in trainer.changed().items()}', "kept = {}", "attributes forgotten in a checkpoint"),
