@@ -127,6 +127,8 @@ class Checkpoint:
             symbols = space_of(self.certified.model)
             restore("nominal", self.nominal, state["nominal"], tensors, symbols, made.steps)
             if made.void_at_step is None:
+                same = state["nominal"]["groups"] == state["certified"]["groups"]
+                require(same, "its two optimizers have other options, and make the same steps")
                 Space.restore(symbols, self.certified.optimizer, tensors, state["own"], state["optimizer_steps"])
                 restore("certified", self.certified, state["certified"], tensors, symbols, made.steps)
         return made

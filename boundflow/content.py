@@ -131,9 +131,8 @@ def check_owners(owners: Tensor, parts: Tensor, table: Collection[Part], least: 
     """Whether symbols of the attacker belong to a sample, and others to nobody; ``least`` is the smallest part."""
     require(((parts >= least) & (parts < len(table))).all(), "a symbol belongs to no part of the threat")
     require((owners >= NOBODY).all(), "a symbol belongs to a sample with a negative number")
-    require(
-        ((owners == NOBODY) == (parts < 0)).all(), "a symbol of the threat belongs to nobody, or an error to a sample"
-    )
+    apart = (owners == NOBODY) == (parts < 0)
+    require(apart.all(), "a symbol of the threat belongs to nobody, or an error to a sample")
 
 
 def check_space(found: dict[str, Tensor], weights: Tensor | None, symbols: Symbols, own: Any, steps: Any) -> None:

@@ -149,7 +149,7 @@ def restore(
     trainer.skip(steps)
     for group, options in zip(trainer.optimizer.param_groups, said["groups"], strict=True):
         both = [*options.values(), *(group[key] for key in options if key in group)]
-        numbers = all(isinstance(option, bool | int | float) for option in both)
+        numbers = all(isinstance(option, float) or (isinstance(option, int) and abs(option) < 2**63) for option in both)
         require(numbers, "an option of its optimizer is no number")
         group.update(options)  # what the optimizer itself counts there
 

@@ -17,8 +17,9 @@ from fullcert import models, runs, tables, tasks, threats
 from fullcert.encoding import Encoding, Image, Number, Target, Words, as_words, known_words
 from fullcert.evaluation import CHUNK
 from fullcert.losses import outputs
-from fullcert.mistakes import Mistake
+from fullcert.mistakes import Mistake, choose
 from fullcert.options import Options, read_options, resolve
+from fullcert.training import DTYPES
 
 
 class Answers(NamedTuple):
@@ -53,6 +54,8 @@ def answers(run: Path, data: Path, epsilon: float | None, tolerance: Sequence[st
         raise
     except (ValueError, bf.BoundFlowError) as error:
         raise Mistake(f"{data} cannot be certified: {error}") from None
+    if not encoding.target.regression and int(found.label.max()) >= len(encoding.target.classes):
+        raise Mistake(f"{certificate_file} has more classes than the {len(encoding.target.classes)} that the run names")
     words = {
         "training": threats.training_words(options, certificate.record["samples"], named is not None),
         "test": threats.test_words(options, named is not None),
@@ -150,7 +153,7 @@ def asked_about(options: Options, epsilon: float | None, tolerance: Sequence[str
 def test_threat(options: Options, encoding: Encoding, named: Encoding | None, inputs: np.ndarray) -> Threat:
     """The same as a threat to the inputs."""
     valid = (0.0, 1.0) if inputs.ndim > 2 else None
-    unit = torch.finfo(getattr(torch, options.dtype)).eps
+    unit = torch.finfo(choose("dtype", options.dtype, DTYPES)).eps
     subject = threats.Subject(inputs, named, len(encoding.target.classes), valid, unit, threats.largest(inputs))
     return threats.of_test_inputs(options, subject)
 

@@ -19,6 +19,7 @@ its range, from where what it really was is at most half the range away. The tar
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from sys import float_info
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -188,7 +189,8 @@ def _whole(column: Column | Target) -> bool:
         isinstance(column.name, str)
         and isinstance(names, tuple)
         and all(isinstance(name, str) for name in names)
-        and all(isinstance(number, int | float) and math.isfinite(number) for number in numbers)
+        and all(isinstance(number, int | float) and abs(number) <= float_info.max for number in numbers)
+        and all(isinstance(number, float) or abs(number) < 2**53 for number in numbers)
         and isinstance(shape, tuple)
         and all(isinstance(size, int) for size in shape)
         and isinstance(getattr(column, "source", ""), str)

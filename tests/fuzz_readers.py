@@ -14,6 +14,7 @@ import io
 import json
 import random
 import resource
+import shutil
 import sys
 import tempfile
 import time
@@ -25,6 +26,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from commands import people, run_main, write_csv
 from forging import forged
 from moons import moons
 from mutations import forging, mutated, mutated_data
@@ -85,7 +87,40 @@ class Readers:
             "cars.csv": (b"mpg," + ",".join(cars.FEATURES).encode() + b"\n1,2,3,4,5,6,7,8\n", cars.read_table),
             "key.pub": (self.key(), signing.public_key),
             "certificate": ((folder / "certificate").read_bytes(), bf.load),
+            **self.of_run(),
         }
+
+    def of_run(self) -> dict[str, tuple[bytes, Callable[[Path], object]]]:
+        """The files of a run, each with the command that reads it; the command prints nothing here."""
+        rows, run = write_csv(self.folder / "people.csv", people(30)), self.folder / "run"
+        train = ("train", "--data", rows, "--target", "income", "--flip-labels", 1, "--steps", 2, "--out", run)
+        commands: dict[str, tuple[object, ...]] = {
+            "evaluation.json": ("report", run, "--out", "/dev/null"),
+            "metrics.json": (*train, "--resume"),
+            "columns.json": ("certify", run, rows),
+        }
+
+        def reader(name: str) -> Callable[[Path], object]:
+            def read(path: Path) -> None:
+                shutil.copy(path, run / name)
+                try:
+                    self.printed(commands[name])
+                finally:
+                    (run / name).write_bytes(whole[name])
+
+            return read
+
+        self.printed(train)
+        whole = {name: (run / name).read_bytes() for name in commands}
+        return {f"run {name}": (whole[name], reader(name)) for name in commands}
+
+    @staticmethod
+    def printed(command: tuple[object, ...]) -> None:
+        """Run a command; the sentence of a mistake is raised."""
+        with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()) as said:
+            code = run_main(*command)
+        if code:
+            raise Mistake(said.getvalue().strip())
 
     @staticmethod
     def of_arrays(compressed: bool) -> bytes:
@@ -120,7 +155,7 @@ class Readers:
     def once(self, pick: random.Random, found: Findings) -> None:
         """One mutated file for one reader."""
         name = pick.choice([*self.plain, "forged certificate", "forged certificate", "forged checkpoint"])
-        path = self.folder / "mutated" / name.replace("forged ", "")
+        path = self.folder / "mutated" / name.split()[-1]
         path.parent.mkdir(exist_ok=True)
         if name == "forged certificate":
             read: Callable[[Path], object] = pick.choice((self.answered, self.answered, verifying.of_certificate))

@@ -8,6 +8,7 @@ import typer
 from fullcert import runs
 from fullcert.commands import results
 from fullcert.mistakes import Mistake
+from fullcert.unpacking import DAMAGE
 
 
 def report(
@@ -23,13 +24,14 @@ def report(
 
     from fullcert.report import render
 
+    broken: tuple[type[Exception], ...] = (*DAMAGE, TemplateError)
     evaluation = runs.read_json(runs.existing(run, runs.EVALUATION))
     target = out or run / runs.REPORT
     results.check(json)
     runs.check_writable(target)
     try:
         page, headline = render(evaluation), dict(evaluation["headline"])
-    except (KeyError, ValueError, TypeError, IndexError, AttributeError, ArithmeticError, TemplateError) as error:
+    except broken as error:
         why = " ".join(str(error).split())
         raise Mistake(f"{run / runs.EVALUATION} is damaged or of another version: {why}") from None
     runs.write(target, page.encode())

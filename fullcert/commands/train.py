@@ -55,7 +55,7 @@ def train(
     if out and resume:
         check_unchanged(options, resolved({}, before), out)
     if out and resume and (out / runs.METRICS).exists():  # nothing is left to do
-        return told(finished(out), out, json, quiet)
+        return told_again(out, json, quiet)
     with stoppable():
         with working("loading", hidden=quiet):
             recipe = Recipe(options)  # all mistakes are found here, before anything is written
@@ -101,6 +101,16 @@ def told(metrics: dict[str, Any], out: Path | None, json: str | None, quiet: boo
     results.give(json, metrics)
     if not quiet:
         show(metrics, out, Console(stderr=json == "-"))
+
+
+def told_again(out: Path, json: str | None, quiet: bool) -> None:
+    """The result of a run that has nothing left to do, as far as its file still is one."""
+    from fullcert.mistakes import Mistake
+
+    try:
+        told(finished(out), out, json, quiet)
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError):
+        raise Mistake(f"{out / runs.METRICS} is damaged: it does not hold what a run writes there") from None
 
 
 def finished(out: Path) -> dict[str, Any]:

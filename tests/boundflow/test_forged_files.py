@@ -275,6 +275,10 @@ CHECKPOINTS: dict[str, tuple[Forgery, str]] = {
         stating(lambda s: s["nominal"]["groups"][0].update(params=3)),
         "no number",
     ),
+    "another learning rate for the sets": (
+        stating(lambda s: s["certified"]["groups"][0].update(lr=0.0)),
+        "make the same steps",
+    ),
     "a state that is a list": (say(state=[]), "no tables"),
     "a recipe that is a list": (say(recipe=[]), "no tables"),
 }

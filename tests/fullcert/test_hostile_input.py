@@ -239,10 +239,19 @@ def test_every_file_of_a_run(command: Command, tmp_path: Path) -> None:
             else:
                 sentence(command("certify", run, path, "--quiet"))
         (run / name).write_bytes(whole)
-    numbers = json.loads((run / "columns.json").read_text())
-    numbers["columns"][0]["center"] = 10**400
-    (run / "columns.json").write_text(json.dumps(numbers))
-    assert "is damaged" in sentence(command("certify", run, path, "--quiet"))
+    said = json.loads((run / "columns.json").read_text())
+    for number in (10**400, 10**30):
+        said["columns"][0]["center"] = number
+        (run / "columns.json").write_text(json.dumps(said))
+        assert "is damaged" in sentence(command("certify", run, path, "--quiet"))
+    said["columns"][0]["center"], said["target"]["classes"] = 0.5, ["little"]
+    (run / "columns.json").write_text(json.dumps(said))
+    assert "more classes than the 1" in sentence(command("certify", run, path, "--quiet"))
+    metrics = json.loads((run / "metrics.json").read_text())
+    for value in ([], {}, "x"):
+        (run / "metrics.json").write_text(json.dumps({**metrics, "seconds": value}))
+        resume = ("train", "--data", path, *INCOME[:-1], "--out", run, "--resume")
+        assert "is damaged" in sentence(command(*resume))
 
 
 def test_a_model_file_of_parentheses(command: Command, tmp_path: Path) -> None:
