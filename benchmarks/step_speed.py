@@ -27,7 +27,7 @@ EPSILON = 1e-6  # small, so that no bound blows up while the clock runs: the tim
 def main() -> None:
     arguments = parse()
     torch.set_num_threads(arguments.threads)
-    domains = ("interval", "compiled", "zonotope") if arguments.domain == "both" else (arguments.domain,)
+    domains = ("interval", "zonotope") if arguments.domain == "both" else (arguments.domain,)
     steppers = {domain: stepper(domain, arguments) for domain in ("plain", *domains)}
     times: dict[str, list[float]] = {domain: [] for domain in steppers}
     for _ in range(arguments.repeats):

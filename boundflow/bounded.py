@@ -255,7 +255,7 @@ def unwrapped_all(operands: Iterable[object]) -> tuple[list[Any], Arithmetic]:
     sets: list[Any] = []
     for operand in operands:
         if type(operand) is Bounded:
-            held = operand.set if operand._version == operand._recorded else operand._checked().set
+            held = operand._checked().set
             sets.append(held)
             symbols = held.symbols
             if symbols is not None and (found is None or symbols.arithmetic.outward > found.outward):

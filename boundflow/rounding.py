@@ -265,6 +265,11 @@ def width(bounds: Tensor) -> Tensor:
     return up(bounds[1] - bounds[0])
 
 
+def largest_of_sums(x: Tensor, terms: float) -> float:
+    """At least the largest of numbers that are sums of so many products of numbers that are not negative."""
+    return float(up(x.max() * (1 + gamma(terms, x.dtype))))
+
+
 def upper_mean(x: Tensor) -> Tensor:
     """At least the mean of numbers that are not negative, in float64: a sum of n terms, and one division."""
     total = x.double().sum()

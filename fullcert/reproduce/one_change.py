@@ -17,6 +17,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from boundflow import rounding
 from boundflow.budgets import Kind
 from boundflow.threats.base import Change
 from boundflow.threats.deviation import Deviation
@@ -65,4 +66,4 @@ class CenteredEdges(nn.Module):
         gains = weight.sum((1, 2, 3), keepdim=True)
         places = [((length - weight.shape[-1]) // stride + 1) // patch * patch for length in shape]  # that are pooled
         seen = F.conv_transpose2d(weight.new_ones(1, len(weight), *places), weight * gains, stride=stride)
-        return float(seen.max()) / patch**2 * (1 + 1e-9)
+        return rounding.largest_of_sums(seen / patch**2, 2 * weight.numel())  # a pixel is seen at most so often

@@ -16,8 +16,7 @@ from torch import Tensor
 from torch.func import functional_call, vmap
 
 import boundflow as bf
-from boundflow import clean_state
-from boundflow import symbols as symbols_module
+from boundflow import clean_state, symbol_numbers
 
 DRAWS = 60  # poisoned datasets of each threat
 
@@ -124,7 +123,7 @@ def test_a_sample_that_the_parameters_have_seen(lr: float, monkeypatch: pytest.M
         weight, symbols = certificate.model.weight, certificate.model.weight.symbols
         generators, rows, error = symbols.expand(weight.form.generators.flatten(1), weight.form.rows)
         owners, _ = symbols.owners_and_parts(rows.numbers)
-        mine, free = (torch.from_numpy(owners == number) for number in (0, symbols_module.NOBODY))
+        mine, free = (torch.from_numpy(owners == number) for number in (0, symbol_numbers.NOBODY))
         middle = weight.form.center.item() + generators[mine].sum() * moved / 0.05  # with the symbol at its true value
         reach = generators[free].abs().sum() + weight.form.radius.item() + error.item()
         assert bool(((runs["weight"].flatten() - middle).abs() <= reach).all()), "the form is off its symbol"

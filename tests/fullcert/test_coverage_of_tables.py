@@ -49,7 +49,7 @@ def finished(folder: Path, chosen: Options) -> Path:
     """The folder of a run of a table, as `fullcert train` leaves it, without its report."""
     recipe = Recipe(chosen)
     runs.make_folder(folder)
-    begin(folder, recipe, resume=False)
+    begin(folder, recipe, resume=False, overwrite=False)
     recipe.certify([]).save(folder / runs.CERTIFICATE)
     return folder
 

@@ -264,7 +264,7 @@ def test_a_model_file_of_parentheses(command: Command, tmp_path: Path) -> None:
 def test_memory_that_runs_out(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
     for error in (MemoryError(), RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried ...")):
         monkeypatch.setattr("fullcert.commands.run", lambda arguments, error=error: (_ for _ in ()).throw(error))
-        assert "more memory than there is" in sentence(command("train"))
+        assert "not enough memory" in sentence(command("train"))
 
 
 # --- datasets ---------------------------------------------------------------------------------------------------------

@@ -149,7 +149,7 @@ def test_keys(command: Command, finished: Path, run: Path, tmp_path: Path) -> No
 
 def test_a_new_run_is_not_signed_by_the_old_signature(command: Command, finished: Path, run: Path) -> None:
     command("sign", run, "--key", finished / "mine")
-    assert command("train", "--steps", "1", "--hidden", "3", "--quiet", "--out", run).code == 0
+    assert command("train", "--steps", "1", "--hidden", "3", "--quiet", "--out", run, "--overwrite").code == 0
     assert not (run / "signature.json").exists()
 
 
