@@ -53,14 +53,16 @@ def test_making_sets() -> None:
         bf.ball(point, 0.1)
 
 
-def test_a_float_at_the_edge_of_the_ball_is_inside() -> None:
+@pytest.mark.parametrize("each", [False, True], ids=["one radius", "a radius each"])
+def test_a_float_at_the_edge_of_the_ball_is_inside(each: bool) -> None:
     """``x + epsilon`` rounds to a float that may be further than epsilon away in real arithmetic."""
     torch.manual_seed(0)
     x = torch.randn(10_000)
     for epsilon in (1e-3, 0.1, 1e-7, 3.3):
-        ball = bf.ball(x, epsilon)
+        ball = bf.ball(x, torch.full_like(x, epsilon) if each else epsilon)
         assert bool(ball.contains(x + epsilon).all()) and bool(ball.contains(x - epsilon).all())
-        assert bool((ball.upper.double() >= x.double() + epsilon).all())
+        radius = torch.tensor(epsilon).double() if each else epsilon  # a tensor means the number that it holds
+        assert bool((ball.upper.double() >= x.double() + radius).all())
 
 
 def test_printing_is_short(x: bf.Bounded) -> None:
