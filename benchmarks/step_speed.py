@@ -63,7 +63,7 @@ def widths(text: str) -> list[int]:
     return [int(width) for width in text.split(",")]
 
 
-def stepper(domain: str, arguments: argparse.Namespace) -> Callable[[], None]:
+def stepper(domain: str, arguments: argparse.Namespace) -> Callable[[], object]:
     """One training step, ready to be called, warmed up."""
     torch.manual_seed(0)
     kind = {"dtype": getattr(torch, arguments.dtype), "device": arguments.device}
@@ -87,7 +87,7 @@ def stepper(domain: str, arguments: argparse.Namespace) -> Callable[[], None]:
     return step
 
 
-def compiled_step(model: nn.Module, inputs: Tensor, targets: Tensor, index: Tensor) -> Callable[[], None]:
+def compiled_step(model: nn.Module, inputs: Tensor, targets: Tensor, index: Tensor) -> Callable[[], object]:
     """One compiled step of a certified training, ready to be called."""
     recipe = bf.Recipe(loss="bce", domain="interval", optimizer_options={"lr": 1e-3}, compile=True)
     run = _Run(Prepared(model, (inputs, targets), bf.threats.Linf(EPSILON), recipe), callbacks=0)
@@ -95,11 +95,7 @@ def compiled_step(model: nn.Module, inputs: Tensor, targets: Tensor, index: Tens
     for number in range(3):
         run._next(index, number)
     print(f"compiled in {time.perf_counter() - started:.1f} s")
-    return lambda: void(run._next(index, 3))
-
-
-def void(value: object) -> None:
-    """Forget a result."""
+    return lambda: run._next(index, 3)
 
 
 def lift_batch(
@@ -126,7 +122,7 @@ def network(arguments: argparse.Namespace) -> nn.Module:
     return nn.Sequential(*layers[:-1])
 
 
-def milliseconds(step: Callable[[], None], steps: int) -> float:
+def milliseconds(step: Callable[[], object], steps: int) -> float:
     """The mean time of a few steps."""
     synchronize()
     started = time.perf_counter()

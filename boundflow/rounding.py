@@ -110,9 +110,14 @@ def widened(bounds: Tensor, amount: Tensor, factor: float = 1.0) -> Tensor:
     return outward(moved)
 
 
+def _lengthening(dtype: torch.dtype) -> float:
+    """A factor that makes up for at most two correctly rounded operations: ``(1 - u)^2 (1 + 8 u) (1 - u) >= 1``."""
+    return 1 + 8 * UNIT[dtype] if thread.arithmetic.outward else 1.0
+
+
 def up(x: Tensor) -> Tensor:
     """An upper bound of a nonnegative result of at most two correctly rounded operations; 0 stays 0."""
-    return x * (1 + 8 * UNIT[x.dtype]) if thread.arithmetic.outward else x
+    return x * _lengthening(x.dtype) if thread.arithmetic.outward else x
 
 
 def middle(bounds: Tensor) -> tuple[Tensor, Tensor]:
@@ -125,19 +130,17 @@ def middle(bounds: Tensor) -> tuple[Tensor, Tensor]:
 def deviation(bounds: Tensor, center: Tensor) -> Tensor:
     """``max(upper - center, center - lower)``: how far a value can be from the center."""
     lower, upper = bounds.unbind(0)
-    farthest = torch.maximum(upper - center, center - lower)
-    return farthest.mul_(1 + 8 * UNIT[farthest.dtype]) if thread.arithmetic.outward else farthest  # as `up` does
+    return torch.maximum(upper - center, center - lower).mul_(_lengthening(bounds.dtype))  # `up`, in place
 
 
-def around(center: Tensor, radius: Tensor) -> Tensor:
+def around(center: Tensor, radius: Tensor | float) -> Tensor:
     """Bounds ``center -+ radius``, rounded outwards."""
     return outward(torch.stack((center - radius, center + radius)))
 
 
 def around_by(center: Tensor, radius: float) -> Tensor:
     """Bounds ``center -+ radius`` for a number, which is rounded when it meets the tensor: longer by `up` before."""
-    reach = radius * (1 + 8 * UNIT[center.dtype]) if thread.arithmetic.outward else radius
-    return outward(torch.stack((center - reach, center + reach)))
+    return around(center, radius * _lengthening(center.dtype))
 
 
 def require_full_precision(x: Set | Tensor, convolution: bool = False) -> None:

@@ -172,7 +172,7 @@ MUTANTS = [Mutant(*row) for row in [
     ("rules/normalisation.py", "(1 + rounding.gamma(8 * terms, x.dtype)) + float(loss.max())", "1.01", "layer norm clamped below what rounding allows"),
     ("lift.py", "made = exact(parameter.detach().clone(), symbols)", "made = exact(parameter.detach(), symbols)", "a lifted parameter follows the old storage"),
     ("lift.py", "return center, torch.where(amount > 0, rounding.around(center, amount), center)", "return center, torch.stack((center - amount, center + amount))", "edge of the ball not rounded outwards"),
-    ("rounding.py", "return outward(torch.stack((center - reach, center + reach)))", "return torch.stack((center - radius, center + radius))", "edge of the ball of one radius not rounded outwards"),
+    ("rounding.py", "return around(center, radius * _lengthening(center.dtype))", "return torch.stack((center - radius, center + radius))", "edge of the ball of one radius not rounded outwards"),
     ("threats/lifting.py", "return self.symbols.of_samples(self.samples, self._fingerprints(), np.array(parts))", "return self.symbols.of_samples(np.arange(len(self.samples)), self._fingerprints(), np.array(parts))", "symbols by position in the batch"),
     ("expansion.py", "total.index_add_(1, view.deep, elements[:, view.known])", "pass", "known rows lost in an expansion"),
     ("support.py", "return coefficients.scatter_add_(1, torch.where(known, places, 0), own)", "return coefficients", "own rows lost in the support"),

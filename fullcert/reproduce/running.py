@@ -4,13 +4,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import torch
-
 from fullcert import runs
 from fullcert.mistakes import Mistake, check_known
 from fullcert.reproduce import drawing, engine, writing
 from fullcert.reproduce.engine import Progress, Row
 from fullcert.reproduce.experiments import Experiment, Scale, wanted
+from fullcert.training import available
 
 DOMAINS = ("interval", "zonotope", "both")
 FOLDER = Path("runs/reproduce")
@@ -57,7 +56,7 @@ class Request:
             names = {one.id for one in found}
             rows = [row for row in writing.read(self.rows) if row["id"] in names]
         else:
-            device = _device(self.device)
+            device = available(self.device)
             runs.make_folder(self.out)
             rows = engine.run(found, self.scale, self.out, device, self.jobs, tell, self.only_finished)
         if not rows:
@@ -76,15 +75,6 @@ class Request:
             drawing.draw(rows, self.figure)
         if self.json == "-":
             print(writing.as_json(rows), end="", flush=True)
-
-
-def _device(name: str) -> torch.device:
-    try:
-        device = torch.device(name)
-        torch.empty(1, device=device).item()
-    except (RuntimeError, AssertionError, NotImplementedError):
-        raise Mistake(f"the device {name!r} is not available here") from None
-    return device
 
 
 def time_left(seconds: float | None) -> str:
