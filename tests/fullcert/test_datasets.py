@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from data_at_hand import DATA, needs
 from sklearn.datasets import load_breast_cancer, make_moons
 
 from fullcert import datasets
@@ -20,14 +21,6 @@ from fullcert.datasets import adult, cifar, images, mnist, pneumonia
 from fullcert.mistakes import Mistake
 from fullcert.options import Options
 from fullcert.training import Recipe
-
-DATA = Path(os.environ.get("BOUNDFLOW_DATA", "data"))
-
-
-def needs(*paths: str) -> pytest.MarkDecorator:
-    """Run a test only where files of a dataset are."""
-    there = all((DATA / path).exists() for path in paths)
-    return pytest.mark.skipif(not there, reason=f"set BOUNDFLOW_DATA to a folder with {', '.join(paths)}")
 
 
 @pytest.mark.parametrize("samples", [2, 7, 200, 1001])

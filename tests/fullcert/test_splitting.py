@@ -1,12 +1,12 @@
 """Splits, neighbours and scores are scikit-learn's; the tables of the field are read as their recipes say."""
 
 import gzip
-import os
 from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
+from data_at_hand import DATA, needs
 from sklearn.impute import KNNImputer
 from sklearn.model_selection import train_test_split
 from sklearn.preprocessing import StandardScaler
@@ -15,13 +15,6 @@ from fullcert import datasets
 from fullcert.datasets import cars, components, magic, splitting
 from fullcert.datasets.holdings import files_of, inspect
 from fullcert.mistakes import Mistake
-
-DATA = Path(os.environ.get("BOUNDFLOW_DATA", "data"))
-
-
-def needs(path: str) -> pytest.MarkDecorator:
-    """Run a test only where a file of a dataset is."""
-    return pytest.mark.skipif(not (DATA / path).exists(), reason=f"set BOUNDFLOW_DATA to a folder with {path}")
 
 
 @pytest.mark.parametrize("classes", [2, 3, 7])

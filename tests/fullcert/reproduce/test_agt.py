@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from data_at_hand import needs
 
 from fullcert import datasets
 from fullcert.reproduce import agt
@@ -15,12 +16,6 @@ from fullcert.reproduce.experiments import Scale, load
 CPU = torch.device("cpu")
 MOONS = Attack("half-moons", 200, 8, 2, 2.0, 0.6, k=200)
 IDS = ("agt-half-moons", "agt-magic", "agt-mnist")
-
-
-def needs(path: str) -> pytest.MarkDecorator:
-    """Run a test only where a file of a dataset is."""
-    there = os.path.exists(os.path.join(os.environ.get("BOUNDFLOW_DATA", "data"), path))
-    return pytest.mark.skipif(not there, reason=f"set BOUNDFLOW_DATA to a folder with {path}")
 
 
 @pytest.mark.parametrize("id", IDS)

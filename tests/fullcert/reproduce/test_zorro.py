@@ -1,11 +1,9 @@
 """Zorro's Auto MPG: its figures for labels from its closed form, and more from sets that follow the descent."""
 
-import os
-from pathlib import Path
-
 import numpy as np
 import pytest
 import torch
+from data_at_hand import DATA, needs
 
 from fullcert import datasets
 from fullcert.mistakes import Mistake
@@ -13,11 +11,8 @@ from fullcert.reproduce import zorro
 from fullcert.reproduce.experiments import Scale, load
 from fullcert.reproduce.zorro import DESCENTS, PUBLISHED, Descent, Errors
 
-DATA = Path(os.environ.get("BOUNDFLOW_DATA", "data"))
 CPU = torch.device("cpu")
-pytestmark = pytest.mark.skipif(
-    not (DATA / "auto-mpg").exists(), reason="set BOUNDFLOW_DATA to a folder with auto-mpg/auto-mpg.csv"
-)
+pytestmark = needs("auto-mpg/auto-mpg.csv")
 
 
 @pytest.fixture(autouse=True)
