@@ -122,9 +122,13 @@ class Bounded(torch.Tensor):
         return self
 
     def replace_form(self, symbols: Symbols, rows: Rows, generators: Tensor) -> None:
-        """Write the same set with other rows and no radius, through the in-place operator `copy_`."""
+        """Write the same set with other rows and no radius, through the in-place operator `copy_`.
+
+        The new rows reach no less far than the old ones, so the interval stays and no support is asked for.
+        """
         form = Form(self.form.center, generators, torch.zeros_like(self.form.radius), rows)
-        self.copy_(Bounded(concretised("reduction", self.set.bounds, form, symbols, self.set.nonnegative)))
+        same = concretised("reduction", self.set.bounds, form, symbols, self.set.nonnegative, sharp=False)
+        self.copy_(Bounded(same))
 
     # --- the tensor -------------------------------------------------------------------------------------------
 

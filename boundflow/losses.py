@@ -140,15 +140,17 @@ def _weighted(z: Tensor, y: Tensor, weight: Tensor) -> Tensor:
 class LogProbabilities(torch.autograd.Function):
     """``sum_c t_c (-log p_c)`` over the last axis; t are the (possibly bounded) target weights of the classes.
 
-    ``total`` is 1.0 where every target is known to add up to one, as flipped labels do.
+    ``total`` is 1.0 where every target is known to add up to one, as flipped labels do. ``sharp=False`` where a sum over
+    samples follows, whose own bounds come from the form.
     """
 
     @staticmethod
     @internal
-    def forward(ctx: Any, logits: Tensor, targets: Tensor, total: float | None) -> Set:
+    def forward(ctx: Any, logits: Tensor, targets: Tensor, total: float | None, sharp: bool) -> Set:
         ctx.save_for_backward(logits, targets)
         ctx.total = total
-        return sum_(product(as_set(targets), neg(log_softmax_last(as_set(logits))), sharp=False), [-1])
+        surprise = neg(log_softmax_last(as_set(logits), sharp))
+        return sum_(product(as_set(targets), surprise, sharp=False), [-1], sharp=sharp)
 
     @staticmethod
     @first_order
@@ -159,11 +161,11 @@ class LogProbabilities(torch.autograd.Function):
         if ctx.total is None:
             weighted = mul(p, point(targets.bounds[0].sum(-1, True)) if targets.exact else sum_(targets, [-1], True))
         summands = [(weighted, 1.0), (targets, -1.0)]
-        sharp = not targets.exact  # one set and fixed numbers: the interval says it all
-        slope = combination("cross_entropy", summands, terms=logits.shape[-1] + 6, sharp=sharp)
+        # fixed targets, or flipped ones whose symbols p hardly knows: the interval says it all
+        slope = combination("cross_entropy", summands, terms=logits.shape[-1] + 6, sharp=False)
         spread = selected(as_set(grad), lambda tensor, lead: tensor.unsqueeze(-1))
         for_targets = mul(spread, neg(log_softmax_last(logits))) if ctx.needs_input_grad[1] else None
-        return mul(spread, slope), for_targets, None
+        return mul(spread, slope), for_targets, None, None
 
 
 @replaces(F.cross_entropy)
@@ -196,7 +198,7 @@ def cross_entropy(
         targets = hot * own.unsqueeze(-1) * (1 - label_smoothing) + smooth
         divisor = _total(own, weight)
     certain = weight is None and isinstance(target, Bounded) and target.set.adds_to_one
-    losses = applied(LogProbabilities, logits, targets, 1.0 if certain else None)
+    losses = applied(LogProbabilities, logits, targets, 1.0 if certain else None, reduction == "none")
     if reduction != "mean":
         return reduced(losses, reduction)
     return losses.sum() / divisor

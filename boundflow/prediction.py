@@ -5,13 +5,14 @@ from __future__ import annotations
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor
 
 from . import rounding
 from .bounded import Bounded
+from .rules.linear import sub
+from .rules.structural import selected
 
 
 @dataclass(frozen=True)
@@ -70,15 +71,24 @@ class Accuracy:
 
 
 def leads(logits: Bounded) -> Tensor:
-    """Lower bounds on the lead of every class, (N, classes); one logit is the lead of class 1 over class 0."""
+    """Lower bounds on the lead of every class, (N, classes); one logit is the lead of class 1 over class 0.
+
+    Only one class can lead for certain, that of the center: its differences are taken as sets, where common symbols
+    cancel. The others get those of the intervals.
+    """
     if logits.shape[1] == 1:
         return torch.cat((-logits.upper, logits.lower), 1)
-    columns = []
-    for label in range(logits.shape[1]):
-        difference: Any = logits[:, label : label + 1] - logits
-        others = torch.arange(logits.shape[1], device=logits.device) != label
-        columns.append(difference.lower[:, others].amin(1))
-    return torch.stack(columns, 1)
+    every = torch.arange(logits.shape[1], device=logits.device)
+    found = [logits.lower[:, c] - logits.upper[:, every != c].amax(1) for c in every.tolist()]
+    lead = rounding.outward(torch.stack(found, 1).expand(2, -1, -1))[0]
+    best = logits.form.center.argmax(1, keepdim=True)
+
+    def taken(tensor: Tensor, leading: int) -> Tensor:
+        return torch.take_along_dim(tensor, best.view(*[1] * leading, *best.shape), -1)
+
+    difference = sub(selected(logits.set, taken), logits.set)
+    sharp = difference.bounds[0].masked_fill(every == best, torch.inf).amin(1, keepdim=True)
+    return lead.scatter(1, best, torch.maximum(sharp, lead.gather(1, best)))
 
 
 def plain_leads(logits: Tensor, label: Tensor) -> Tensor:

@@ -52,6 +52,7 @@ def summed(
     terms: float,
     axis: int | None = None,
     over_samples: PartMap | None = None,
+    sharp: bool = True,
 ) -> Set:
     """``f`` is linear with coefficients >= 0 and adds ``terms`` elements up: ``[f(l), f(u)]``, outward.
 
@@ -76,7 +77,8 @@ def summed(
         rows = x.form.rows
         center, generators = f(x.form.center, 0), f(x.form.generators, 1)
         linear = Linear(center, generators, rows, axis if rows.batch is not None else None)
-    return over.result(name, [remainder(*view) for view in over.views], linear, nonnegative=x.nonnegative)
+    remainders = [remainder(*view) for view in over.views]
+    return over.result(name, remainders, linear, nonnegative=x.nonnegative, sharp=sharp)
 
 
 def _summed_radius(radius: Tensor, form: Form, f: PartMap, terms: float) -> Tensor:
@@ -156,7 +158,15 @@ def _axes(dims: Dims, x: Set | Tensor) -> list[int]:
 
 
 @rule(aten.sum.default, aten.sum.dim_IntList, example=lambda t: (t(3, 4), [0]))
-def sum_(x: Set | Tensor, dims: Dims = None, keepdim: bool = False, *, dtype: torch.dtype | None = None) -> Set:
+def sum_(
+    x: Set | Tensor,
+    dims: Dims = None,
+    keepdim: bool = False,
+    *,
+    dtype: torch.dtype | None = None,
+    sharp: bool = True,
+) -> Set:
+    """``sharp=False`` saves the support function where another sum follows; it is ours, not PyTorch's."""
     if x.dtype is torch.bool:
         raise UnsupportedOperator("counting conditions that are not decided has no rule: convert them with .to(dtype)")
     if dtype not in (None, x.dtype):
@@ -166,7 +176,7 @@ def sum_(x: Set | Tensor, dims: Dims = None, keepdim: bool = False, *, dtype: to
         return selected(x, lambda tensor, lead: tensor)
     terms = math.prod(x.shape[dim] for dim in axes)
     f, axis, over_samples = _reduction(x, axes, keepdim, lambda v, dims, keep: v.sum(dims, keep), 1)
-    return summed("sum", x, f, terms, axis, over_samples)
+    return summed("sum", x, f, terms, axis, over_samples, sharp)
 
 
 @rule(aten.mean.default, aten.mean.dim, example=lambda t: (t(3, 4), [1]))

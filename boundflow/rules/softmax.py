@@ -135,7 +135,7 @@ def softmax_backward(grad: Set | Tensor, p: Set | Tensor, dim: int, dtype: torch
     return combination("softmax_backward", [(weighted, 1.0), (mul(p, total), -1.0)], terms=p.shape[dim] + 4)
 
 
-def log_softmax_last(x: Set) -> Set:
+def log_softmax_last(x: Set, sharp: bool = True) -> Set:
     """``log p_c = z_c - logsumexp(z)``; its affine form by the mean value theorem, with slopes delta_cj - p_j."""
     x = x if x.form.axis != -1 else x.dense()
     bounds = log_softmax_bounds(x.bounds)
@@ -153,7 +153,7 @@ def log_softmax_last(x: Set) -> Set:
         center = torch.log_softmax(f.center, -1)
         radius = rounding.up(error + kept + _logit_error(x.bounds) + unit * center.abs())
         form = Form(center, (slopes @ f.generators.unsqueeze(-1)).squeeze(-1), rounding.up(radius), f.rows, f.axis)
-    return concretised("log_softmax", bounds, form, x.symbols)
+    return concretised("log_softmax", bounds, form, x.symbols, sharp=sharp)
 
 
 @rule(aten._log_softmax.default, example=lambda t: (t(2, 3, low=-3, high=3), 1, False))
