@@ -109,12 +109,11 @@ def accumulated(
 
 
 def _settled(total: Set) -> Set:
-    """Gradients of all pieces, around the middle of their errors."""
-    excess = total.excess
-    if excess is None or excess.radius is None or not total.affine:
-        total.excess = None
-        return total
-    return concretised("chunks", total.bounds, excess.around(total.form), total.symbols)
+    """Gradients of all pieces, around the middle of their errors, and within what all of them together reach."""
+    excess, form = total.excess, total.form if total.affine else None
+    if excess is not None and excess.radius is not None and form is not None:
+        form = excess.around(form)
+    return concretised("chunks", total.bounds, form, total.symbols)
 
 
 def _sum(total: Set | None, gradient: Tensor | None) -> Set | None:
@@ -124,7 +123,7 @@ def _sum(total: Set | None, gradient: Tensor | None) -> Set | None:
     added = as_set(gradient)
     if total is None:
         return added
-    both = combination("chunks", [(total, 1.0), (added, 1.0)])
+    both = combination("chunks", [(total, 1.0), (added, 1.0)], sharp=False)
     first, second = total.excess, added.excess
     if first is None or second is None:
         return both
@@ -133,6 +132,6 @@ def _sum(total: Set | None, gradient: Tensor | None) -> Set | None:
     form = None
     if both.affine:
         form = excess.around(both.form) if excess.radius is not None else both.form
-    both = concretised("chunks", excess.bounds(), form, both.symbols)
+    both = concretised("chunks", excess.bounds(), form, both.symbols, sharp=False)
     both.excess = excess
     return both

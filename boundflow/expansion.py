@@ -11,7 +11,7 @@ instead of all K; the support function sees through the expansion, so nothing is
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -36,6 +36,10 @@ class Expansion:
 
     def __init__(self, derived: Rows, deep: Rows, weights: Tensor):
         self.derived, self.deep, self.weights = derived, deep, weights
+        self.prepared: list[tuple[tuple[Tensor, ...], Any]] = []  # of second factors that come again (`factored_support.py`)
+
+    def __reduce__(self) -> tuple[type[Expansion], tuple[Rows, Rows, Tensor]]:
+        return Expansion, (self.derived, self.deep, self.weights)
 
     def view(self, rows: Rows) -> View:
         """Cached with the rows, and dropped with them."""

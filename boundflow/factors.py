@@ -16,7 +16,7 @@ from . import rounding
 from .budgets import box
 from .expansion import Expansion
 from .rows import Rows
-from .tuning import FACTOR_LINES
+from .tuning import FACTOR_LINES, STREAM_FROM
 
 if TYPE_CHECKING:
     from .forms import Form
@@ -29,14 +29,23 @@ class Factors:
         self.a, self.b, self.bias = a, b, bias  # a plain tensor has no rows
 
     def pay(self, expansion: Expansion) -> bool:
-        """Whether this takes less than expanding the product."""
+        """Whether this takes less than expanding the product; a stream has no chunks to write, so it pays earlier."""
         derived, (count, inner), width = len(expansion.derived), self.a.center.shape, self.b.center.shape[1]
-        factors = (self.a.center.numel() + self.b.center.numel()) * derived + 2 * inner * count * width
-        return 4 * factors < count * width * derived
+        first = self.a.center.numel() * derived if len(self.a.rows) else 0
+        factors = first + self.b.center.numel() * derived + 2 * inner * count * width
+        large = count * width * len(expansion.deep) >= STREAM_FROM
+        return (1 if large else 4) * factors < count * width * derived
 
     def start(self, expansion: Expansion) -> None:
-        """Expand the second factor and the bias, which every part needs."""
+        """Look through this expansion."""
         self.expansion = expansion
+        self.ready = range(0)  # the lines of the first factor that are expanded
+        self.deep_b: Tensor | None = None
+
+    def start_second(self) -> None:
+        """Expand the second factor and the bias, which every part needs."""
+        if self.deep_b is not None:
+            return
         inner, width = self.b.center.shape
         deep, error = self._deep(self.b.generators, self.b.rows, inner * width)
         self.deep_b, self.error_b = deep.view(inner, width, -1), error.view(inner, width)
@@ -44,7 +53,6 @@ class Factors:
         if self.bias is not None:
             self.deep_bias, self.error_bias = self._deep(self.bias.generators, self.bias.rows, width)
             self.norm_bias = box(self.deep_bias, 1)
-        self.ready = range(0)  # the lines of the first factor that are expanded
 
     def _deep(self, generators: Tensor, rows: Rows, count: int) -> tuple[Tensor, Tensor]:
         """Coefficients of ``count`` elements over the deep rows; all zero where there are no rows."""
@@ -52,7 +60,7 @@ class Factors:
             return generators.new_zeros(count, len(self.expansion.deep)), generators.new_zeros(count)
         return self.expansion.expanded(generators.reshape(len(rows), count).T, rows)
 
-    def _lines(self, begin: int, end: int) -> tuple[Tensor, Tensor]:
+    def lines(self, begin: int, end: int) -> tuple[Tensor, Tensor]:
         """Deep coefficients of some lines of the first factor; many are expanded at a time, and kept."""
         if begin not in self.ready or end - 1 not in self.ready:
             count, inner = self.a.center.shape
@@ -66,7 +74,9 @@ class Factors:
     def part(self, begin: int, end: int) -> tuple[Tensor, Tensor]:
         """Coefficients (elements, deep rows) of the lines from begin to end, and what they may be off by, summed."""
         center, inner = self.a.center[begin:end], self.b.center.shape[0]
-        deep_a, error_a = self._lines(begin, end)
+        self.start_second()
+        assert self.deep_b is not None
+        deep_a, error_a = self.lines(begin, end)
         total = torch.einsum("imk,mj->ijk", deep_a, self.b.center) + torch.einsum("im,mjk->ijk", center, self.deep_b)
         unit = rounding.gamma(inner + 4, total.dtype)
         off = (error_a + unit * box(deep_a, 2)) @ self.b.center.abs()

@@ -21,10 +21,11 @@ from torch import Tensor
 from . import rounding
 from .budgets import Columns, Kind, OwnTerms, box, term
 from .expansion import Expansion, View
+from .factored_support import Group, groups, reach
 from .factors import Factors
 from .forms import Form
 from .rows import NO_ROWS, Rows
-from .tuning import FEWEST_ELEMENTS, SUPPORT_CHUNK, SUPPORT_CHUNK_CUDA, SUPPORT_CHUNK_FACTORS
+from .tuning import CHEAP_SUPPORT, FEWEST_ELEMENTS, STREAM_FROM, SUPPORT_CHUNK, SUPPORT_CHUNK_CUDA, SUPPORT_CHUNK_FACTORS
 
 if TYPE_CHECKING:
     from .symbols import Symbols
@@ -36,6 +37,7 @@ class Support:
     def __init__(self, space: Symbols):
         self.space = space
         self._columns: WeakKeyDictionary[Rows, tuple[Expansion, int, Columns]] = WeakKeyDictionary()
+        self._groups: WeakKeyDictionary[Expansion, tuple[int, list[Group] | None]] = WeakKeyDictionary()
 
     def __call__(self, form: Form, clean: bool = False, factors: Factors | None = None) -> Tensor:
         """How far ``sum_k G_k xi_k`` reaches down and up over the symbol set, (2, *shape), rounded up.
@@ -57,12 +59,35 @@ class Support:
         own = _Own(self.space, expansion, form, elements.axes) if form.rows.batch is not None else None
         other = view.other if own is None else own.others(view)
         columns = self._sorted(form.rows, expansion, other)
+        if factors is not None and not len(other):
+            streamed = self._streamed(form, expansion, factors, columns, clean)
+            if streamed is not None:
+                return streamed if clean else streamed[0]
         reaches = [
             self._reach(columns, coefficients, error, own, part, begin, clean)
             for begin, part, coefficients, error in elements.chunks(columns.count, other, view)
         ]
         reach = elements.shaped(rounding.up(torch.cat(reaches, 2)))
         return reach if clean else reach[0]
+
+    def cheap(self, form: Form) -> bool:
+        """Whether the support of a form whose elements depend on all derived symbols takes little enough work."""
+        expansion = self.space.expansion
+        inner = 1 if expansion is None else 1 + len(expansion.derived) * len(expansion.deep)
+        return form.center.numel() * inner <= CHEAP_SUPPORT
+
+    def _streamed(
+        self, form: Form, expansion: Expansion, factors: Factors, columns: Columns, clean: bool
+    ) -> Tensor | None:
+        """The same for a large product, without writing its coefficients out; None where that does not apply."""
+        if form.center.numel() * columns.count < STREAM_FROM or form.axis not in (None, -2):
+            return None
+        parts = len(self.space.table)
+        found = self._groups.get(expansion)
+        if found is None or found[0] != parts:
+            found = parts, groups(self.space, expansion.deep.numbers, form.center.device)
+            self._groups[expansion] = found
+        return None if found[1] is None else reach(self.space, form, factors, columns, found[1], clean)
 
     @staticmethod
     def _reach(

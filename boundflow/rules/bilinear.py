@@ -209,6 +209,7 @@ def _affine_contraction(
         return _with_excess(over.result(name, [Remainder(interval, None) for interval in intervals]), excess)
     if samples is matrix_samples and _summed_over_samples(a, b):
         form = _sample_sum_form(a, b, f, left, right, terms, excess, own)
+        sharp = sharp and not keeps_by_sample()  # of all pieces together, not of each (`chunks.py`)
         return _with_excess(concretised(name, bounds, form, symbols_of(a, b), sharp=sharp), excess)
     a, b, axis = samples(a, b)
     linear = linear_product(a, b, f, left, right, axis)

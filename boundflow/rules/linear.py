@@ -119,8 +119,9 @@ def _over_samples(
             generators = f(generators, 1)
         form = Form(f(x.form.center, 0), generators, _summed_radius(x.form.radius, x.form, f, terms), rows)
         form = excess.around(form) if excess is not None and excess.radius is not None else form
-    total = concretised(name, bounds, form, x.symbols, x.nonnegative)
-    total.excess = excess if keeps_by_sample() else None
+    in_pieces = keeps_by_sample()  # then the support is that of all pieces together (`chunks.py`)
+    total = concretised(name, bounds, form, x.symbols, x.nonnegative, sharp=not in_pieces)
+    total.excess = excess if in_pieces else None
     return total
 
 

@@ -83,7 +83,8 @@ def softmax_last(x: Set) -> Set:
         generators = (jacobian @ x.form.generators.unsqueeze(-1)).squeeze(-1)
         linear = Linear(p, generators, x.form.rows, x.form.axis)
     remainders = [Remainder(image, radius) for image, radius in zip(images, radii, strict=False)]
-    return over.result("softmax", remainders[: len(over.views)], linear)
+    sharp = x.shape[-1] == 2 or x.symbols is None or x.symbols.support.cheap(x.form)
+    return over.result("softmax", remainders[: len(over.views)], linear, sharp=sharp)
 
 
 def _softmax_charge(x: Set, image: Tensor) -> Tensor:

@@ -1,0 +1,324 @@
+"""The support of a matrix product from its factors, streamed (`streaming.py`) in float32, and paid for.
+
+Let t_o be the term of sample o, and t'_o what float32 made of it, off by e_o. Terms are sublinear, so with w for all
+roundings of one coefficient (both inputs, the inner products, the sum over the symbols of a sample)
+
+    e_o <= w term(sum_i |a_i| |B_i|_o + ...) <= w (sum_i |a_i| term(|B_i|_o) + ...),
+
+    sum of the k largest t_o  <=  k tau + sum_o max(t'_o - tau, 0)  +  w (sum_i |a_i| v_i + sum_i |b_i| u_i + v_d)
+
+where v_i is the support of the moduli of B_i with the same parts and the same budget, u_i that of A_i, v_d that of the
+bias: one vector for all elements. The last bracket is the interval answer, which can be far above the support: where
+the payment exceeds `MOST_PAYMENT` of it, the caller takes float64.
+
+Own rows. The owner of an element is left out of the stream, and its one term is made in float64, once with the own rows
+of its sample and once without: where a sample was left alone, its own budgeted symbols are 0. With t'' for that term,
+
+    k tau + sum over the others max(t'_o - tau, 0) + max(t'' - tau, 0)
+
+holds as before: it is one of the terms.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from . import rounding
+from .budgets import FREE, Columns, Kind, Part, box, term
+from .factors import Factors
+from .forms import Form
+from .streaming import BLOCK, Stream, exceeding
+from .tuning import MOST_MIXED, MOST_PAYMENT, STREAM_LINES, STREAM_LINES_CUDA
+
+if TYPE_CHECKING:
+    from .rows import Batch
+    from .symbols import Symbols
+
+
+class Group(NamedTuple):
+    """The deep symbols of one part, by owner; error rows are owners of one symbol each."""
+
+    part: int
+    kind: Kind
+    budget: int | None
+    owners: np.ndarray  # sorted
+    columns: Tensor  # (owners in whole blocks, symbols); the number of deep rows where there are fewer
+
+
+def groups(space: Symbols, numbers: np.ndarray, device: torch.device) -> list[Group] | None:
+    """Deep rows by part and owner; None where parts of one sample share a budget, whose terms are added before."""
+    owners, parts = space.owners_and_parts(numbers)
+    found = []
+    for part in np.unique(parts).tolist():
+        held = np.flatnonzero(parts == part)
+        if part == FREE:
+            found.append(Group(FREE, Kind.BOX, None, np.empty(0, np.int64), _padded(held[:, None], len(numbers), device)))
+            continue
+        kind, clause = space.table[part]
+        budget = space.budgets[clause]
+        if budget is not None and (budget < 1 or _shared(space.table, clause)):
+            return None
+        held = held[np.argsort(owners[held], kind="stable")]
+        distinct, place, counts = np.unique(owners[held], return_inverse=True, return_counts=True)
+        index = np.full((len(distinct), counts.max()), len(numbers), dtype=np.int64)
+        index[place, np.arange(len(held)) - np.repeat(np.cumsum(counts) - counts, counts)] = held
+        found.append(Group(part, kind, budget, distinct, _padded(index, len(numbers), device)))
+    return found
+
+
+def _shared(table: Sequence[Part], clause: int) -> bool:
+    return sum(part.clause == clause for part in table) > 1
+
+
+def _padded(index: np.ndarray, missing: int, device: torch.device) -> Tensor:
+    """Owners up to a whole number of blocks: those that are added have no symbols."""
+    rest = -len(index) % BLOCK
+    return torch.from_numpy(np.pad(index, ((0, rest), (0, 0)), constant_values=missing)).to(device)
+
+
+def reach(
+    space: Symbols, form: Form, factors: Factors, columns: Columns, found: Sequence[Group], clean: bool
+) -> Tensor | None:
+    """How far the product reaches, (states, 2, *shape), rounded up; None where float64 should do it.
+
+    ``found`` are the deep rows by owner; rows of other symbols are not among those of the factors.
+    """
+    (count, inner), width = factors.a.center.shape, factors.b.center.shape[1]
+    own = None if form.rows.batch is None else _OwnTerms(space, form, factors)
+    if len(factors.a.rows) and inner > MOST_MIXED:
+        return None
+    streamed = _Product(factors, _ready(factors, columns, found))
+    parts = []
+    for begin, end in streamed.lines(count):
+        total, paid = streamed.part(begin, end, own, clean)
+        if not bool(paid.sum() <= MOST_PAYMENT * total[0, 0].sum()):  # so it is for NaN, too
+            return None
+        parts.append(rounding.up((total + paid).to(form.center.dtype)))
+    return torch.cat(parts, 2).view(2 if clean else 1, 2, count, width)
+
+
+class _Second:
+    """A second factor and a bias: their deep coefficients, by part and owner in float32, and their moduli."""
+
+    def __init__(self, factors: Factors, columns: Columns, found: Sequence[Group]):
+        factors.start_second()
+        assert factors.deep_b is not None
+        self.columns, self.found, self.b = columns, found, factors.b
+        # what these coefficients may be off by, and their sums, as `Factors.part` needs them; not the first factor
+        self.off_b = factors.error_b, factors.norm_b
+        self.off_bias = (factors.error_bias, factors.norm_bias) if factors.bias is not None else None
+        inner, width = factors.b.center.shape
+        deep = factors.deep_b.flatten(0, 1)
+        bias = factors.deep_bias if factors.bias is not None else deep.new_zeros(width, deep.shape[1])
+        self.moduli_b = _moduli(columns, deep).view(inner, width)
+        self.moduli_bias = _moduli(columns, bias)
+        self.deep_b, self.bias = _with_nothing(factors.deep_b), _with_nothing(bias)
+        self.weights = [self._by_owner(group) for group in found]
+
+    def _by_owner(self, group: Group) -> tuple[Tensor, Tensor]:
+        owners, symbols = group.columns.shape
+        inner, width = self.b.center.shape
+        flat = group.columns.T.flatten()
+        weights = self.deep_b[..., flat].float().view(inner, width, symbols, owners).permute(1, 2, 0, 3).contiguous()
+        return weights, self.bias[:, flat].float().view(width, symbols, owners).contiguous()
+
+
+def _ready(factors: Factors, columns: Columns, found: Sequence[Group]) -> _Second:
+    """The second factor of a product, which is the same for every piece of a batch: kept with the expansion.
+
+    It is the same if its numbers stand in the same place of the same memory. That memory is held here, so nothing else
+    can stand there, and inner tensors of sets are never written to.
+    """
+    bias = () if factors.bias is None else (factors.bias.center, factors.bias.generators)
+    tensors = (factors.b.center, factors.b.generators, *bias)
+    kept: list[tuple[tuple[Tensor, ...], _Second]] = factors.expansion.prepared
+    for held, second in kept:
+        same = len(held) == len(tensors) and all(map(_same_memory, held, tensors))
+        if same and second.b.rows.numbers.tobytes() == factors.b.rows.numbers.tobytes():
+            return second
+    made = _Second(factors, columns, found)
+    kept[:] = [(tensors, made), *kept[:1]]  # one for the way forward, one for the way back
+    return made
+
+
+def _same_memory(x: Tensor, y: Tensor) -> bool:
+    return x.data_ptr() == y.data_ptr() and x.shape == y.shape and x.stride() == y.stride() and x.dtype is y.dtype
+
+
+class _Product:
+    """A product whose second factor stands ready."""
+
+    def __init__(self, factors: Factors, second: _Second):
+        self.factors, self.second, self.found = factors, second, second.found
+        self.deep_b, self.bias = second.deep_b, second.bias
+        self.mixes = len(factors.a.rows) > 0
+
+    def lines(self, count: int) -> Iterator[tuple[int, int]]:
+        """So many at a time that the deep coefficients of the first factor fit into memory, where it has any."""
+        size = count
+        if self.mixes:
+            numbers = STREAM_LINES_CUDA if self.deep_b.is_cuda else STREAM_LINES
+            size = max(1, numbers // (self.deep_b.shape[0] * self.deep_b.shape[2]))
+        for begin in range(0, count, size):
+            yield begin, min(count, begin + size)
+
+    def part(self, begin: int, end: int, own: _OwnTerms | None, clean: bool) -> tuple[Tensor, Tensor]:
+        """What some lines reach, (states, 2, elements), and what was paid for float32."""
+        a, factors = self.factors.a.center[begin:end], self.factors
+        deep_a, error_a = factors.lines(begin, end) if self.mixes else (None, None)
+        padded = None if deep_a is None else _with_nothing(deep_a)
+        shape = (2 if clean else 1, 2, len(a), factors.b.center.shape[1])
+        total = torch.zeros(shape, dtype=torch.float64, device=a.device)
+        owned = set()
+        for group, (weights, bias) in zip(self.found, self.second.weights, strict=True):
+            places = None if own is None else own.places(group, begin, end)
+            stream = Stream(
+                group.kind,
+                a.float().contiguous(),
+                weights,
+                bias,
+                None if padded is None else _of_owners(padded, group),
+                None if padded is None else factors.b.center.float().contiguous(),
+                torch.full((end - begin,), -1, device=a.device) if places is None else places,
+            )
+            tau, beyond = exceeding(stream, group.budget)
+            beyond = _summed_in_blocks(beyond, stream.owners)
+            for state in range(len(total)):
+                value = beyond
+                if own is not None and places is not None and group.part in own.parts:
+                    deep = self._own_coefficients(a, padded, group, places)
+                    one = own.terms(group, deep, places, begin, end, clean=state == 1)
+                    value = rounding.up(value + rounding.up(one - tau).clamp_min(0.0))
+                elif own is not None and places is not None:
+                    one = torch.stack(term(group.kind, self._own_coefficients(a, padded, group, places)))
+                    value = rounding.up(value + rounding.up(one - tau).clamp_min(0.0))
+                if group.budget is not None:
+                    value = rounding.up(value + rounding.up(group.budget * tau))
+                total[state] = rounding.up(total[state] + value)
+            owned.add(group.part)
+        if own is not None:
+            for state in range(len(total)):
+                total[state] = rounding.up(total[state] + own.elsewhere(owned, begin, end, clean=state == 1))
+        paid = self._paid(a, deep_a) + self._rounded(a, deep_a, error_a)
+        return total.flatten(2), rounding.up(paid).flatten()
+
+    def _own_coefficients(self, a: Tensor, deep_a: Tensor | None, group: Group, places: Tensor) -> Tensor:
+        """Of every element, those of the symbols of its own owner, (lines, units, symbols), in float64."""
+        columns = group.columns[places.clamp_min(0)]
+        columns = torch.where((places >= 0).unsqueeze(1), columns, self.deep_b.shape[2] - 1)
+        lines, symbols = columns.shape
+        found = self.bias[:, columns.flatten()].view(-1, lines, symbols).transpose(0, 1)
+        for inner in range(a.shape[1]):
+            picked = self.deep_b[inner][:, columns.flatten()].view(-1, lines, symbols).transpose(0, 1)
+            found = torch.addcmul(found, picked, a[:, inner, None, None])
+            if deep_a is not None:
+                mixed = torch.take_along_dim(deep_a[:, inner], columns, 1)
+                found = torch.addcmul(found, mixed.unsqueeze(1), self.factors.b.center[inner, None, :, None])
+        return found
+
+    def _paid(self, a: Tensor, deep_a: Tensor | None) -> Tensor:
+        """``w (|a| . v + u . |b| + v_d)``, and what float32 loses to underflow."""
+        inner, symbols = a.shape[1], max(group.columns.shape[1] for group in self.found)
+        unit = rounding.of_ours(2 * inner + symbols + 8, torch.float32)
+        answer = a.abs() @ self.second.moduli_b + self.second.moduli_bias
+        size = a.abs().sum(1, keepdim=True) + 1
+        if deep_a is not None:
+            b = self.factors.b.center.abs()
+            moduli = _moduli(self.second.columns, deep_a.flatten(0, 1)).view(deep_a.shape[:2])
+            answer, size = answer + moduli @ b, size + b.sum(0)
+        lost = rounding.tiny(2 * inner + symbols + 8, torch.float32) * sum(group.columns.numel() for group in self.found)
+        squares = sum(len(group.columns) for group in self.found if group.kind is Kind.BALL)
+        lost_squares = squares * math.sqrt(rounding.tiny(symbols, torch.float32))
+        answer = answer * (1 + rounding.gamma(2 * inner + 8, a.dtype))
+        return rounding.up(unit * answer + lost * (size + answer) + lost_squares)
+
+    def _rounded(self, a: Tensor, deep_a: Tensor | None, error_a: Tensor | None) -> Tensor:
+        """What the deep coefficients of the factors may be off by, summed, as in `Factors.part`."""
+        second, unit = self.second, rounding.gamma(a.shape[1] + 4, a.dtype)
+        off = a.abs() @ (second.off_b[0] + unit * second.off_b[1])
+        if second.off_bias is not None:
+            off = off + second.off_bias[0] + unit * second.off_bias[1]
+        if deep_a is not None and error_a is not None:
+            off = off + (error_a + unit * box(deep_a, 2)) @ second.b.center.abs()
+        return rounding.up(off * (1 + unit))
+
+
+def _summed_in_blocks(total: Tensor, owners: int) -> Tensor:
+    """Sums of terms that are not negative: blocks in float32, one subtraction each, and their totals in float64."""
+    return total * (1 + rounding.of_ours(BLOCK + 2, torch.float32)) * (1 + rounding.of_ours(owners, total.dtype))
+
+
+def _moduli(columns: Columns, deep: Tensor) -> Tensor:
+    """The support of the moduli of coefficients (elements, deep rows), some elements at a time."""
+    size = max(1, 2**26 // max(1, deep.shape[1]))
+    return torch.cat([columns.reach(part.abs())[1] for part in torch.split(deep, size)])
+
+
+def _with_nothing(deep: Tensor) -> Tensor:
+    """One more column, of zeros, for owners that have fewer symbols than others."""
+    return torch.nn.functional.pad(deep, (0, 1))
+
+
+def _of_owners(deep: Tensor, group: Group) -> Tensor:
+    """The first factor over the symbols of a group, (lines, inner, symbols, owners), in float32."""
+    owners, symbols = group.columns.shape
+    return deep[..., group.columns.T.flatten()].float().view(*deep.shape[:2], symbols, owners)
+
+
+class _OwnTerms:
+    """The term of the own sample of each element: its deep symbols, and its own rows."""
+
+    def __init__(self, space: Symbols, form: Form, factors: Factors):
+        batch = form.rows.batch
+        assert batch is not None and form.axis == -2
+        space.require_known(batch.numbers, batch.parts)
+        self.batch: Batch = batch
+        self.table, self.budgets = space.table, space.budgets
+        own = form.rows.split()[2].to(form.center.device)
+        self.rows = form.generators[own]  # (features, lines, units)
+        self.deep_places = batch.deep(factors.expansion)
+        self.deep = len(factors.expansion.deep)
+        self.parts = set(batch.parts.tolist())
+
+    def _held(self, part: int) -> Tensor:
+        return torch.from_numpy(np.flatnonzero(self.batch.parts == part)).to(self.rows.device)
+
+    def places(self, group: Group, begin: int, end: int) -> Tensor | None:
+        """The owner of each line among those of the group, -1 for none; None for error rows."""
+        if group.part == FREE:
+            return None
+        samples = self.batch.samples[begin:end]
+        place = np.searchsorted(group.owners, samples).clip(max=len(group.owners) - 1)
+        place = np.where(group.owners[place] == samples, place, -1)
+        return torch.from_numpy(place).to(self.rows.device)
+
+    def terms(self, group: Group, deep: Tensor, places: Tensor, begin: int, end: int, clean: bool) -> Tensor:
+        """The term of each element's own sample in a group, (2, lines, units): without own rows if they are clean."""
+        if clean and group.budget is not None:
+            return torch.stack(term(group.kind, deep))
+        held = self._held(group.part)
+        own = self.rows[held, begin:end].permute(1, 2, 0)  # (lines, units, features)
+        columns = torch.where((places >= 0).unsqueeze(1), group.columns[places.clamp_min(0)], -1)
+        where = self.deep_places[begin:end, held]
+        same = columns.unsqueeze(1) == where.unsqueeze(2)  # (lines, features, symbols)
+        same &= (where < self.deep).unsqueeze(2)
+        joined = deep + own @ same.to(own.dtype)
+        rest = own * ~same.any(2).unsqueeze(1)
+        one = torch.stack(term(group.kind, torch.cat((joined, rest), 2)))
+        return one * (1 + rounding.gamma(own.shape[-1] + 2, one.dtype))
+
+    def elsewhere(self, owned: set[int], begin: int, end: int, clean: bool) -> Tensor:
+        """Own terms of parts that no deep symbol has: one sample for each element, within any budget."""
+        total = self.rows.new_zeros(2, end - begin, self.rows.shape[2])
+        for part in sorted(self.parts - owned):
+            kind, clause = self.table[part]
+            if not (clean and self.budgets[clause] is not None):
+                own = self.rows[self._held(part), begin:end].permute(1, 2, 0)
+                total = rounding.up(total + torch.stack(term(kind, own)))
+        return total

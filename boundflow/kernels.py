@@ -1,0 +1,95 @@
+"""Product, modulus and sum in one Triton kernel: a block of elements stays on the chip while the symbols stream by.
+
+Each program holds some lines of one unit, and walks over the owners a block at a time (`streaming.py` has the formula):
+
+    for each block of owners:   t = 0
+        for each symbol w:      c = a . B[j, w] + d[j, w] + sum_i A[:, i, w] b[i, j];      t = t + |c|   (or its like)
+        total += sum of max(t - tau, 0)         or         out[block] = max t         or         out[owners] = t
+
+Products are IEEE float32 with fused additions, block sums are float32, totals float64. Triton comes with PyTorch for
+GPUs; where it is not there, nothing here is used.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from .budgets import Kind
+from .tuning import WRITTEN_TERMS
+
+if TYPE_CHECKING:
+    from .streaming import Stream
+
+LINES, OWNERS = 64, 64  # of one block
+KINDS = {Kind.BOX: 0, Kind.BALL: 1, Kind.CROSS: 2, Kind.SIMPLEX: 3}
+SUMS, MAXIMA, TERMS = 0, 1, 2
+
+
+@lru_cache(maxsize=1)
+def _kernel() -> Any:
+    """The compiled kernel, or None where there is no Triton."""
+    try:
+        from .triton_terms import terms
+    except ImportError:
+        return None
+    return terms
+
+
+def usable(device: torch.device) -> bool:
+    """Whether there is a kernel for this device."""
+    return device.type == "cuda" and _kernel() is not None
+
+
+def exceeding(stream: Stream, tau: Tensor) -> Tensor:
+    """``sum_o max(t_o - tau, 0)``, (ends, lines, units) in float64."""
+    out = torch.zeros(tau.shape, dtype=torch.float64, device=tau.device)
+    _launch(stream, tau, out, SUMS, slice(0, len(stream.lines)))
+    return out
+
+
+def reduced(stream: Stream, f: Callable[[Tensor], Tensor], group: int) -> Tensor:
+    """f of the terms of all owners, or of the maxima of groups of them, (ends, lines, units): some lines at a time."""
+    units, owners = stream.weights.shape[0], stream.owners
+    count = -(-owners // group)
+    size = max(1, WRITTEN_TERMS // (stream.ends * units * count))
+    found = []
+    for begin in range(0, len(stream.lines), size):
+        part = slice(begin, min(begin + size, len(stream.lines)))
+        terms = stream.lines.new_empty(stream.ends, part.stop - part.start, units, count)
+        _launch(stream, stream.lines, terms, TERMS if group == 1 else MAXIMA, part)
+        found.append(f(terms))
+    return torch.cat(found, 1)
+
+
+def _launch(stream: Stream, tau: Tensor, out: Tensor, mode: int, part: slice) -> None:
+    lines, own = stream.lines[part].contiguous(), stream.own[part].contiguous()
+    mixed = lines if stream.mixed is None else stream.mixed[part]
+    units, width, inner, owners = stream.weights.shape
+    grid = (units, -(-len(lines) // LINES))
+    _kernel()[grid](
+        lines,
+        stream.weights,
+        stream.bias,
+        mixed,
+        lines if stream.mix is None else stream.mix,
+        own,
+        tau,
+        out,
+        len(lines),
+        units,
+        owners,
+        out.shape[-1],
+        INNER=inner,
+        PADDED=max(16, 1 << (inner - 1).bit_length()),
+        WIDTH=width,
+        MIXED=0 if stream.mixed is None else inner,
+        KIND=KINDS[stream.kind],
+        MODE=mode,
+        LINES=LINES,
+        OWNERS=OWNERS,
+    )

@@ -1,0 +1,146 @@
+"""Terms by owner of a matrix product, a block at a time: nothing of size (elements x symbols) is written out.
+
+Over the deep symbols s of a sample o, the coefficients of ``a b + bias`` are
+
+    c[n, j, s] = sum_i a[n, i] B[i, j, s]  +  sum_i A[n, i, s] b[i, j]  +  d[j, s]
+
+with A, B, d the deep coefficients of a, b and the bias (`factors.py`). A term t[n, j, o] is what the symbols of one
+sample reach (`budgets.term`). What a budget of k samples reaches is bounded by a threshold, without sorting:
+
+    sum of the k largest t_o  <=  k tau + sum_o max(t_o - tau, 0)          for every tau >= 0
+
+Proof: k terms are at most k tau plus what each of them exceeds tau by. With the k-th largest term as tau both sides are
+the same. Here tau is that of every so many-th sample, or the k-th largest of the maxima of blocks of samples.
+
+All this is done in float32, block sums in float64; what that may be off by is paid for in `factored_support.py`. On a
+GPU with Triton one kernel does product, modulus and sum (`kernels.py`); otherwise blocks stay in a cache.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from . import kernels
+from .budgets import Kind
+from .tuning import FEWEST_RANKS, FEWEST_SAMPLED, STREAM_BLOCK, THRESHOLD_STRIDE
+
+# Samples whose terms are added up in float32 before float64 takes over.
+BLOCK = 64
+
+
+@dataclass(frozen=True)
+class Stream:
+    """The coefficients of one part of a threat, in float32: units j, symbols w of an owner, inner index i, owners o."""
+
+    kind: Kind
+    lines: Tensor  # a, (n, i)
+    weights: Tensor  # B, (j, w, i, o): owners last, as many as fill whole blocks
+    bias: Tensor  # d, (j, w, o)
+    mixed: Tensor | None  # A, (n, i, w, o)
+    mix: Tensor | None  # b, (i, j)
+    own: Tensor  # (n): the owner that is left out for each line; -1 for none
+
+    @property
+    def owners(self) -> int:
+        return self.weights.shape[-1]
+
+    @property
+    def ends(self) -> int:
+        """Terms of a simplex differ downwards and upwards; all others are symmetric."""
+        return 2 if self.kind is Kind.SIMPLEX else 1
+
+    def sampled(self, stride: int) -> Stream:
+        """The same of every so many-th owner. No line leaves one out: this is for a threshold, and any will do."""
+        mixed = None if self.mixed is None else self.mixed[..., ::stride].contiguous()
+        weights, bias = self.weights[..., ::stride].contiguous(), self.bias[..., ::stride].contiguous()
+        return Stream(self.kind, self.lines, weights, bias, mixed, self.mix, torch.full_like(self.own, -1))
+
+
+def exceeding(stream: Stream, budget: int | None) -> tuple[Tensor, Tensor]:
+    """Thresholds tau, and ``sum_o max(t_o - tau, 0)`` of all owners but the own one: each (2, lines, units).
+
+    Without a budget, tau is 0.
+    """
+    count = stream.owners
+    budget = None if budget is not None and budget >= count else budget
+    tau, total = _by_kernel(stream, budget) if kernels.usable(stream.lines.device) else _in_blocks(stream, budget)
+    return tau.double().expand(2, -1, -1), total.expand(2, -1, -1)
+
+
+def rank(budget: int, owners: int) -> tuple[int, int]:
+    """Every how many-th owner is looked at for a threshold, and the how many-th largest of those is taken."""
+    stride = max(1, min(THRESHOLD_STRIDE, budget // FEWEST_RANKS, owners // FEWEST_SAMPLED))
+    return stride, -(-budget // stride)
+
+
+def _kth_largest(terms: Tensor, k: int) -> Tensor:
+    """Of the last axis; 0 where there are fewer."""
+    if k > terms.shape[-1]:
+        return terms.new_zeros(terms.shape[:-1])
+    return torch.topk(terms, k, sorted=False).values.amin(-1)
+
+
+# --- by one kernel -----------------------------------------------------------------------------------------------
+
+
+def _by_kernel(stream: Stream, budget: int | None) -> tuple[Tensor, Tensor]:
+    lines, units = len(stream.lines), stream.weights.shape[0]
+    tau = stream.lines.new_zeros(stream.ends, lines, units)
+    if budget is not None:
+        stride, k = rank(budget, stream.owners)
+        if stride > 1:
+            tau = kernels.reduced(stream.sampled(stride), lambda terms: _kth_largest(terms, k), group=1)
+        else:
+            few = stream.owners // BLOCK < FEWEST_RANKS * budget
+            tau = kernels.reduced(stream, lambda terms: _kth_largest(terms, budget), group=1 if few else BLOCK)
+    return tau, kernels.exceeding(stream, tau)
+
+
+# --- in blocks that stay in a cache ---------------------------------------------------------------------------------
+
+
+def _in_blocks(stream: Stream, budget: int | None) -> tuple[Tensor, Tensor]:
+    lines, units = len(stream.lines), stream.weights.shape[0]
+    tau = stream.lines.new_zeros(stream.ends, lines, units)
+    total = torch.zeros(stream.ends, lines, units, dtype=torch.float64, device=tau.device)
+    for unit, part, terms in _blocks(stream):
+        if budget is not None:
+            stride, k = rank(budget, stream.owners)
+            tau[:, part, unit] = _kth_largest(terms[..., ::stride], k)
+            terms = terms.sub_(tau[:, part, unit].unsqueeze(-1)).clamp_min_(0.0)
+        total[:, part, unit] = torch.unflatten(terms, -1, (-1, BLOCK)).sum(-1).sum(-1, dtype=torch.float64)
+    return tau, total
+
+
+def _blocks(stream: Stream) -> Iterator[tuple[int, slice, Tensor]]:
+    """For each unit and some lines, the terms (ends, lines, owners)."""
+    units, width, _, owners = stream.weights.shape
+    size = max(1, STREAM_BLOCK // (width * owners))
+    for unit in range(units):
+        weights = stream.weights[unit]
+        for begin in range(0, len(stream.lines), size):
+            part = slice(begin, begin + size)
+            # (w, lines, owners)
+            c = torch.baddbmm(stream.bias[unit].unsqueeze(1), stream.lines[part].expand(width, -1, -1), weights)
+            if stream.mixed is not None and stream.mix is not None:
+                for inner, factor in enumerate(stream.mix[:, unit].tolist()):
+                    c.add_(stream.mixed[part, inner].transpose(0, 1), alpha=factor)
+            terms = terms_of(stream.kind, c)
+            here = (stream.own[part] >= 0).nonzero().flatten()
+            terms[:, here, stream.own[part][here]] = 0.0
+            yield unit, part, terms
+
+
+def terms_of(kind: Kind, c: Tensor) -> Tensor:
+    """The terms (ends, ...) of coefficients (symbols, ...), which are overwritten."""
+    if kind is Kind.SIMPLEX:
+        return torch.stack((c.amin(0).neg_(), c.amax(0))).clamp_min_(0.0)
+    if kind is Kind.BOX:
+        return c.abs_().sum(0, keepdim=True)
+    if kind is Kind.BALL:
+        return c.square_().sum(0, keepdim=True).sqrt_()
+    return c.abs_().amax(0, keepdim=True)
