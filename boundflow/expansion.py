@@ -36,7 +36,9 @@ class Expansion:
 
     def __init__(self, derived: Rows, deep: Rows, weights: Tensor):
         self.derived, self.deep, self.weights = derived, deep, weights
-        self.prepared: list[tuple[tuple[Tensor, ...], Any]] = []  # of second factors that come again (`factored_support.py`)
+        self.prepared: list[
+            tuple[tuple[Tensor, ...], Any]
+        ] = []  # of second factors that come again (`factored_support.py`)
 
     def __reduce__(self) -> tuple[type[Expansion], tuple[Rows, Rows, Tensor]]:
         return Expansion, (self.derived, self.deep, self.weights)

@@ -34,7 +34,7 @@ from .budgets import FREE, Columns, Kind, Part, box, term
 from .factors import Factors
 from .forms import Form
 from .streaming import BLOCK, Stream, exceeding
-from .tuning import MOST_MIXED, MOST_PAYMENT, STREAM_LINES, STREAM_LINES_CUDA
+from .tuning import MOST_MIXED, MOST_PAYMENT, SECOND_FACTORS, STREAM_LINES, STREAM_LINES_CUDA
 
 if TYPE_CHECKING:
     from .rows import Batch
@@ -58,7 +58,9 @@ def groups(space: Symbols, numbers: np.ndarray, device: torch.device) -> list[Gr
     for part in np.unique(parts).tolist():
         held = np.flatnonzero(parts == part)
         if part == FREE:
-            found.append(Group(FREE, Kind.BOX, None, np.empty(0, np.int64), _padded(held[:, None], len(numbers), device)))
+            found.append(
+                Group(FREE, Kind.BOX, None, np.empty(0, np.int64), _padded(held[:, None], len(numbers), device))
+            )
             continue
         kind, clause = space.table[part]
         budget = space.budgets[clause]
@@ -143,7 +145,7 @@ def _ready(factors: Factors, columns: Columns, found: Sequence[Group]) -> _Secon
         if same and second.b.rows.numbers.tobytes() == factors.b.rows.numbers.tobytes():
             return second
     made = _Second(factors, columns, found)
-    kept[:] = [(tensors, made), *kept[:1]]  # one for the way forward, one for the way back
+    kept[:] = [(tensors, made), *kept[: SECOND_FACTORS - 1]]  # those of the way forward and of the way back
     return made
 
 
@@ -232,7 +234,9 @@ class _Product:
             b = self.factors.b.center.abs()
             moduli = _moduli(self.second.columns, deep_a.flatten(0, 1)).view(deep_a.shape[:2])
             answer, size = answer + moduli @ b, size + b.sum(0)
-        lost = rounding.tiny(2 * inner + symbols + 8, torch.float32) * sum(group.columns.numel() for group in self.found)
+        lost = rounding.tiny(2 * inner + symbols + 8, torch.float32) * sum(
+            group.columns.numel() for group in self.found
+        )
         squares = sum(len(group.columns) for group in self.found if group.kind is Kind.BALL)
         lost_squares = squares * math.sqrt(rounding.tiny(symbols, torch.float32))
         answer = answer * (1 + rounding.gamma(2 * inner + 8, a.dtype))

@@ -25,7 +25,8 @@ from .tuning import WRITTEN_TERMS
 if TYPE_CHECKING:
     from .streaming import Stream
 
-LINES, OWNERS = 64, 64  # of one block
+# Lines of one program and its warps; owners a block.
+LINES, OWNERS, WARPS = 64, 64, 4
 KINDS = {Kind.BOX: 0, Kind.BALL: 1, Kind.CROSS: 2, Kind.SIMPLEX: 3}
 SUMS, MAXIMA, TERMS = 0, 1, 2
 
@@ -92,4 +93,5 @@ def _launch(stream: Stream, tau: Tensor, out: Tensor, mode: int, part: slice) ->
         MODE=mode,
         LINES=LINES,
         OWNERS=OWNERS,
+        num_warps=WARPS,
     )

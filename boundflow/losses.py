@@ -140,8 +140,8 @@ def _weighted(z: Tensor, y: Tensor, weight: Tensor) -> Tensor:
 class LogProbabilities(torch.autograd.Function):
     """``sum_c t_c (-log p_c)`` over the last axis; t are the (possibly bounded) target weights of the classes.
 
-    ``total`` is 1.0 where every target is known to add up to one, as flipped labels do. ``sharp=False`` where a sum over
-    samples follows, whose own bounds come from the form.
+    ``total`` is 1.0 where every target is known to add up to one, as flipped labels do. ``sharp=False`` where a sum
+    over samples follows, whose own bounds come from the form.
     """
 
     @staticmethod

@@ -28,8 +28,7 @@ from . import kernels
 from .budgets import Kind
 from .tuning import FEWEST_RANKS, FEWEST_SAMPLED, STREAM_BLOCK, THRESHOLD_STRIDE
 
-# Samples whose terms are added up in float32 before float64 takes over.
-BLOCK = 64
+BLOCK = kernels.OWNERS  # samples whose terms are added up in float32 before float64 takes over
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,14 @@ from .factored_support import Group, groups, reach
 from .factors import Factors
 from .forms import Form
 from .rows import NO_ROWS, Rows
-from .tuning import CHEAP_SUPPORT, FEWEST_ELEMENTS, STREAM_FROM, SUPPORT_CHUNK, SUPPORT_CHUNK_CUDA, SUPPORT_CHUNK_FACTORS
+from .tuning import (
+    CHEAP_SUPPORT,
+    FEWEST_ELEMENTS,
+    STREAM_FROM,
+    SUPPORT_CHUNK,
+    SUPPORT_CHUNK_CUDA,
+    SUPPORT_CHUNK_FACTORS,
+)
 
 if TYPE_CHECKING:
     from .symbols import Symbols
@@ -109,14 +116,15 @@ class Support:
         return boxes and all(budget is None for budget in self.space.budgets)
 
     def _sorted(self, rows: Rows, expansion: Expansion, other: Tensor) -> Columns:
-        """The deep rows and then the other ones, by owner."""
+        """The deep rows and then the other ones, by owner: kept with the rows, or, without others, for all alike."""
         parts = len(self.space.table)
-        found = self._columns.get(rows)
+        key: Rows = rows if len(other) else expansion.deep
+        found = self._columns.get(key)
         if found is not None and found[0] is expansion and found[1] == parts:
             return found[2]
         numbers = np.concatenate((expansion.deep.numbers, rows.numbers[other.cpu().numpy()]))
         columns = Columns(*self.space.owners_and_parts(numbers), self.space.table, self.space.budgets, other.device)
-        self._columns[rows] = expansion, parts, columns
+        self._columns[key] = expansion, parts, columns
         return columns
 
 

@@ -94,6 +94,10 @@ class Registry:
         return self._owners[: self.count], self._parts[: self.count]
 
 
+# Batches whose rows are remembered: the pieces of one batch come back in full-batch training.
+BATCHES_KEPT = 63
+
+
 class Ledger:
     """Which samples were lifted, with which values, and the own rows they got."""
 
@@ -116,10 +120,13 @@ class Ledger:
         A symbol may only reappear for the same raw value: ``raw`` holds the values, one line per sample. ``parts``
         holds the part of the threat that each own row belongs to.
         """
+        head, tail = f"{raw.dtype}{raw.shape[1:]}".encode(), parts.tobytes()
+        whole = hashlib.blake2b(head + samples.tobytes() + raw.tobytes() + tail).digest()
+        if whole in self._batches:
+            return self._batches[whole].own
         unseen: dict[int, bytes] = {}
         for sample, line in zip(samples.tolist(), raw, strict=True):
-            content = f"{line.dtype}{line.shape}".encode() + line.tobytes() + parts.tobytes()
-            fingerprint = hashlib.blake2b(content, digest_size=16).digest()
+            fingerprint = hashlib.blake2b(head + line.tobytes() + tail, digest_size=16).digest()
             found = self._found(sample)
             if (found[1] if found is not None else unseen.setdefault(sample, fingerprint)) != fingerprint:
                 raise MixedSymbols(
@@ -132,11 +139,9 @@ class Ledger:
             self.raw |= unseen
             self.first_row |= zip(unseen, numbers[::rows].tolist(), strict=True)
         first = np.array([self._found(sample)[0] for sample in samples.tolist()], dtype=np.int64)  # type: ignore[index]
-        key = first.tobytes()
-        if key not in self._batches:
-            self._batches = dict(list(self._batches.items())[-7:])  # the same batches come back in full-batch training
-            self._batches[key] = self._batch(first, samples, parts)
-        return self._batches[key].own
+        batches = dict(list(self._batches.items())[-BATCHES_KEPT:])
+        self._batches = batches | {whole: self._batch(first, samples, parts)}  # at once: another thread may be reading
+        return self._batches[whole].own
 
     def guests(self, count: int, parts: np.ndarray) -> Rows:
         """Own rows of samples that come once and never again: test inputs. Each owns itself."""

@@ -38,6 +38,8 @@ WRITTEN_TERMS = 2**28
 THRESHOLD_STRIDE, FEWEST_RANKS, FEWEST_SAMPLED = 16, 16, 512
 # The share of a support that may be paid for float32; above, it is computed in float64.
 MOST_PAYMENT = 2e-3
+# Second factors that stand ready for the next piece of a batch: together about as large as the expansion itself.
+SECOND_FACTORS = 8
 # Inner terms of a product whose first factor has deep rows, too: a kernel is unrolled over them.
 MOST_MIXED = 16
 # Terms of a sum over samples held at once.

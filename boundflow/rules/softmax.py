@@ -20,7 +20,7 @@ from ..forms import Form
 from ..sets import Linear, Remainder, Set, States, as_set, concretised, sample_axis
 from .functions import EXP, SIGMOID
 from .linear import combination, sub, sum_
-from .products import mul
+from .products import mul, product
 from .structural import selected
 from .unary import apply
 
@@ -71,20 +71,33 @@ def softmax_last(x: Set) -> Set:
     if not x.affine:
         return over.result("softmax", [Remainder(image, None) for image in images])
     if x.shape[-1] == 2:
-        first = apply(SIGMOID, sub(x, selected(x, lambda tensor, lead: tensor.flip(-1))))
-        charge = _softmax_charge(x, images[0])
-        over = States(x, found=None if first.clean is None else over.found)
-        radii = [rounding.up(view.form.radius + charge) for view in (first, first.untouched)]
-        linear = Linear(first.form.center, first.form.generators, first.form.rows, first.form.axis)
-    else:
-        p = torch.softmax(x.form.center, -1)
-        jacobian = p.unsqueeze(-1) * (torch.eye(x.shape[-1], dtype=x.dtype, device=x.device) - p.unsqueeze(-2))
-        radii = [_softmax_radius(view, p, jacobian, image) for (view,), image in zip(over.views, images, strict=True)]
-        generators = (jacobian @ x.form.generators.unsqueeze(-1)).squeeze(-1)
-        linear = Linear(p, generators, x.form.rows, x.form.axis)
+        return _two_classes(x, over, images)
+    p = torch.softmax(x.form.center, -1)
+    jacobian = p.unsqueeze(-1) * (torch.eye(x.shape[-1], dtype=x.dtype, device=x.device) - p.unsqueeze(-2))
+    radii = [_softmax_radius(view, p, jacobian, image) for (view,), image in zip(over.views, images, strict=True)]
+    generators = (jacobian @ x.form.generators.unsqueeze(-1)).squeeze(-1)
+    linear = Linear(p, generators, x.form.rows, x.form.axis)
     remainders = [Remainder(image, radius) for image, radius in zip(images, radii, strict=False)]
-    sharp = x.shape[-1] == 2 or x.symbols is None or x.symbols.support.cheap(x.form)
+    sharp = x.symbols is None or x.symbols.support.cheap(x.form)
     return over.result("softmax", remainders[: len(over.views)], linear, sharp=sharp)
+
+
+def _two_classes(x: Set, over: States[Set], images: list[Tensor]) -> Set:
+    """``p_0 = sigmoid(z_0 - z_1)`` and ``p_1 = 1 - p_0``: one difference, whose image is the range of both."""
+    first = selected(x, lambda tensor, lead: tensor.narrow(-1, 0, 1))
+    second = selected(x, lambda tensor, lead: tensor.narrow(-1, 1, 1))
+    signs, offsets = x.bounds.new_tensor([1.0, -1.0]), x.bounds.new_tensor([0.0, 1.0])
+    turned = product(apply(SIGMOID, sub(first, second)), signs, sharp=False)
+    both = combination("softmax", [(turned, 1.0), (offsets, 1.0)], sharp=False)
+    charge = _softmax_charge(x, images[0])
+    over = States(x, found=None if both.clean is None else over.found)
+    remainders = []
+    for view, image in zip((both, both.untouched), images, strict=False):
+        ends = rounding.widened(view.bounds, charge)
+        bounds = torch.stack((image[0].maximum(ends[0]), image[1].minimum(ends[1])))
+        remainders.append(Remainder(bounds, rounding.up(view.form.radius + charge)))
+    linear = Linear(both.form.center, both.form.generators, both.form.rows, both.form.axis)
+    return over.result("softmax", remainders[: len(over.views)], linear, sharp=False)
 
 
 def _softmax_charge(x: Set, image: Tensor) -> Tensor:

@@ -1,0 +1,180 @@
+"""Supports of products, streamed by owner in float32: never below those written out in float64, and how far above."""
+
+import pytest
+import torch
+from torch import nn
+
+import boundflow as bf
+from boundflow import factored_support, factors, kernels, streaming, support
+from boundflow.budgets import Kind
+from boundflow.streaming import Stream, exceeding
+from boundflow.threats import L1, L2, AtMost, Labels, Linf, Removal
+
+THREATS = {
+    "all samples": Linf(0.01),
+    "one of them": AtMost(1, Linf(0.05)),
+    "a third of them": AtMost(40, Linf(0.01)),
+    "a Euclidean ball": AtMost(5, L2(0.05)),
+    "a sum of moduli": AtMost(5, L1(0.05)),
+    "labels": AtMost(3, Labels()),
+    "labels and features, each with a budget": AtMost(2, Labels()) & AtMost(3, Linf(0.01)),
+    "labels and features of the same samples": AtMost(2, Labels() & Linf(0.01)),
+    "removal": AtMost(2, Removal()),
+}
+
+
+def data(samples=128, seed=0, scale=None):
+    generator = torch.Generator().manual_seed(seed)
+    x = torch.randn(samples, 3, generator=generator, dtype=torch.float64)
+    if scale is not None:
+        x = x * scale
+    return x, (x[:, 0] > x[:, 1]).long()
+
+
+def compared(monkeypatch, threat, x, y, dtype=torch.float64, hidden=6, batch=None):
+    """Every support of a run, streamed and written out."""
+    found, written_out = [], support.Support.__call__
+    monkeypatch.setattr(factors.Factors, "pay", lambda self, expansion: True)
+
+    def both(self, form, clean=False, factors=None):
+        monkeypatch.setattr(support, "STREAM_FROM", 0)
+        streamed = written_out(self, form, clean, factors)
+        monkeypatch.setattr(support, "STREAM_FROM", float("inf"))
+        exact = written_out(self, form, clean, factors)
+        if not torch.equal(streamed, exact):
+            found.append((streamed.double(), exact.double()))
+        return streamed
+
+    monkeypatch.setattr(support.Support, "__call__", both)
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(3, hidden), nn.ReLU(), nn.Linear(hidden, 2)).to(dtype)
+    options = {"loss": "ce", "optimizer_options": {"lr": 0.5}, "epochs": 3, "order": 2, "batch_size": batch}
+    certificate = bf.certify(model, (x.to(dtype), y), threat=threat, **options)
+    certificate.predict(x[:20].to(dtype))
+    return found
+
+
+@pytest.mark.parametrize("name", THREATS)
+def test_a_streamed_support_is_at_least_the_one_that_is_written_out(name, monkeypatch):
+    found = compared(monkeypatch, THREATS[name], *data())
+    for streamed, exact in found:
+        assert bool((streamed >= exact * (1 - 1e-12)).all())
+        assert float(streamed.sum()) <= 1.002 * float(exact.sum())
+    assert bool(found) is (name != "labels and features of the same samples")  # terms of one clause are added before
+
+
+def test_samples_that_come_for_the_first_time_have_symbols_of_their_own(monkeypatch):
+    for streamed, exact in compared(monkeypatch, AtMost(4, Linf(0.02)), *data(), batch=32):
+        assert bool((streamed >= exact * (1 - 1e-12)).all())
+
+
+def test_in_float32_as_well(monkeypatch):
+    found = compared(monkeypatch, AtMost(4, Linf(0.02)), *data(), dtype=torch.float32)
+    assert found
+    for streamed, exact in found:  # both are upper bounds in float32, whose own roundings are charged
+        assert bool((streamed >= exact * (1 - 2e-5)).all())
+
+
+def test_features_of_very_different_size(monkeypatch):
+    scale = torch.tensor([1e-6, 1.0, 1e5], dtype=torch.float64)
+    found = compared(monkeypatch, AtMost(4, Linf(1e-7)), *data(scale=scale))
+    for streamed, exact in found:
+        assert bool((streamed >= exact * (1 - 1e-12)).all())
+
+
+def test_what_cancels_is_left_to_float64(monkeypatch):
+    """Where the payment for float32 is a large share of the support, the answer is the one in float64."""
+    monkeypatch.setattr(factored_support, "MOST_PAYMENT", 0.0)
+    assert not compared(monkeypatch, AtMost(4, Linf(0.02)), *data())
+
+
+def stream(kind, heavy, mixed, own=True, seed=0):
+    generator = torch.Generator().manual_seed(seed)
+    lines, units, symbols, inner, owners = 9, 2, 3, 4, 1024
+
+    def random(*shape):
+        values = torch.randn(*shape, generator=generator)
+        return values**5 if heavy else values
+
+    return Stream(
+        kind,
+        random(lines, inner),
+        random(units, symbols, inner, owners),
+        random(units, symbols, owners),
+        random(lines, inner, symbols, owners) if mixed else None,
+        random(inner, units) if mixed else None,
+        torch.randint(-1, owners, (lines,), generator=generator) if own else torch.full((lines,), -1),
+    )
+
+
+def terms(stream):
+    """All terms in float64, (2, lines, units, owners), without those of the own owners."""
+    c = torch.einsum("ni,jwio->njwo", stream.lines.double(), stream.weights.double()) + stream.bias.double()
+    if stream.mixed is not None:
+        c = c + torch.einsum("niwo,ij->njwo", stream.mixed.double(), stream.mix.double())
+    ends = {
+        Kind.BOX: lambda c: c.abs().sum(2),
+        Kind.BALL: lambda c: c.square().sum(2).sqrt(),
+        Kind.CROSS: lambda c: c.abs().amax(2),
+        Kind.SIMPLEX: lambda c: c.amax(2).clamp_min(0.0),
+    }[stream.kind]
+    found = torch.stack((ends(-c), ends(c)))
+    for line, owner in enumerate(stream.own.tolist()):
+        if owner >= 0:
+            found[:, line, :, owner] = 0.0
+    return found
+
+
+@pytest.mark.parametrize("mixed", [False, True], ids=["plain", "mixed"])
+@pytest.mark.parametrize("heavy", [False, True], ids=["normal", "heavy tails"])
+@pytest.mark.parametrize("budget", [None, 1, 3, 100, 900, 5000])
+@pytest.mark.parametrize("kind", list(Kind), ids=[kind.value for kind in Kind])
+def test_a_threshold_bounds_the_sum_of_the_largest_terms(kind, budget, heavy, mixed):
+    made = stream(kind, heavy, mixed)
+    tau, beyond = exceeding(made, budget)
+    bound = (0 if budget is None else budget) * tau + beyond
+    exact = terms(made).sort(-1, descending=True).values[..., :budget].sum(-1)
+    assert bool((bound >= exact * (1 - 1e-5)).all())
+    assert bool((bound <= exact * 1.05).all())
+    if budget is None or budget < 16 or budget > 1024:
+        assert torch.allclose(bound, exact, rtol=1e-5)
+
+
+def test_a_sample_of_the_owners_is_as_large_as_it_has_to_be():
+    assert streaming.rank(3, 60000) == (1, 3)
+    assert streaming.rank(200, 15216) == (12, 17)
+    assert streaming.rank(200, 1000) == (1, 200)
+    assert streaming.rank(5000, 60000) == (16, 313)
+
+
+@pytest.mark.skipif(not kernels.usable(torch.device("cuda" if torch.cuda.is_available() else "cpu")), reason="no Triton")
+@pytest.mark.parametrize("mixed", [False, True], ids=["plain", "mixed"])
+@pytest.mark.parametrize("budget", [None, 1, 3, 100, 900])
+@pytest.mark.parametrize("kind", list(Kind), ids=[kind.value for kind in Kind])
+def test_the_kernel_computes_the_same(kind, budget, mixed):
+    made = stream(kind, False, mixed)
+    moved = Stream(*(x.cuda() if isinstance(x, torch.Tensor) else x for x in vars(made).values()))
+    tau, beyond = exceeding(moved, budget)
+    bound = (0 if budget is None else budget) * tau.cpu() + beyond.cpu()
+    exact = terms(made).sort(-1, descending=True).values[..., :budget].sum(-1)
+    assert bool((bound >= exact * (1 - 1e-5)).all())
+    assert bool((bound <= exact * 1.05).all())
+
+
+def test_a_second_factor_is_made_ready_once_for_all_pieces_of_a_batch(monkeypatch):
+    monkeypatch.setattr(support, "STREAM_FROM", 0)
+    monkeypatch.setattr(factors.Factors, "pay", lambda self, expansion: True)
+    made, first = [], factored_support._Second.__init__
+
+    def count(self, *args):
+        made.append(self)
+        first(self, *args)
+
+    monkeypatch.setattr(factored_support._Second, "__init__", count)
+    x, y = data()
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(3, 6), nn.Tanh(), nn.Linear(6, 2)).double()
+    options = {"loss": "ce", "optimizer_options": {"lr": 0.5}, "epochs": 2, "order": 2}
+    certificate = bf.certify(model, (x, y), threat=AtMost(4, Linf(0.01)), memory=2.0**20, **options)
+    assert certificate.void_at_step is None
+    assert len(made) == 3  # in the second step, the first that looks through an expansion: forwards two, backwards one
