@@ -22,16 +22,19 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from . import rounding
-from .bounded import Bounded, applied, aten, first_order, internal, replaces, rule, unwrapped
+from .autograd_functions import applied, first_order, internal
+from .bounded import Bounded, unwrapped
 from .errors import UnsupportedOperator
 from .forms import Form
+from .operands import Operand, same_kind, symbols_of, value, varies
+from .rule_table import aten, replaces, rule
 from .rules.functions import SIGMOID, softplus_function
 from .rules.linear import combination, mean, neg, sub, sum_
 from .rules.products import hull, mul, product, scaled, square
 from .rules.softmax import log_softmax_last, softmax_last
 from .rules.structural import selected
 from .rules.unary import apply
-from .sets import Operand, Set, as_set, concretised, point, same_kind, symbols_of, value, varies
+from .sets import Set, as_set, concretised, point
 
 THRESHOLD = 40.0  # above it softplus(z) is z, within exp(-40)
 

@@ -12,10 +12,11 @@ import torch
 from torch import Tensor
 
 from .. import rounding
-from ..bounded import aten, rule
 from ..errors import UnsupportedOperator
 from ..forms import Form
-from ..sets import Operand, Set, concretised, point
+from ..operands import Operand
+from ..rule_table import aten, rule
+from ..sets import Set, concretised, point
 from .structural import expand, selected
 
 

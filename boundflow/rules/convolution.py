@@ -11,10 +11,11 @@ import torch
 from torch import Tensor
 
 from .. import rounding
-from ..bounded import aten, rule
 from ..errors import UnsupportedOperator
+from ..rule_table import aten, rule
 from ..sets import Set, as_set, point
-from .bilinear import Product, Rule, apart, contraction, first_samples
+from .bilinear import Product
+from .contractions import Rule, apart, contraction, first_samples
 from .linear import sum_
 from .structural import selected, view
 

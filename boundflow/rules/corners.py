@@ -22,7 +22,8 @@ from torch import Tensor
 
 from .. import rounding
 from ..forms import Form
-from ..sets import Set, concretised, has_own_rows, intersected, symbols_of, varies
+from ..operands import has_own_rows, symbols_of, varies
+from ..sets import Set, concretised, intersected
 from ..tuning import MOST_ENDS, WORTH_ENDS
 from .linear import combination
 

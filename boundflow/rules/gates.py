@@ -18,23 +18,10 @@ import torch
 from torch import Tensor
 
 from .. import rounding
-from ..bounded import aten, rule
-from ..sets import (
-    Linear,
-    Operand,
-    Remainder,
-    Set,
-    States,
-    as_set,
-    nonnegative,
-    own_axis,
-    plain,
-    point,
-    same_kind,
-    samples_of,
-    symbols_of,
-    value,
-)
+from ..operands import Operand, nonnegative, own_axis, plain, same_kind, samples_of, symbols_of, value
+from ..rule_table import aten, rule
+from ..sets import Set, as_set, point
+from ..states import Linear, Remainder, States
 from .constants import constant
 from .linear import broadcast, combination
 from .products import hull, mul

@@ -16,28 +16,16 @@ import torch
 from torch import Tensor
 
 from .. import rounding
-from ..bounded import aten, rule
 from ..clean_state import Excess, OwnRows, without_own
 from ..context import keeps_by_sample
 from ..errors import MixedTensors, UnsupportedOperator
 from ..factors import Factors
 from ..forms import Form
+from ..operands import Operand, nonnegative, own_axis, same_kind, sample_axis, value, varies
 from ..rows import NO_ROWS
-from ..sets import (
-    Linear,
-    Operand,
-    Remainder,
-    Set,
-    States,
-    as_set,
-    concretised,
-    nonnegative,
-    own_axis,
-    same_kind,
-    sample_axis,
-    value,
-    varies,
-)
+from ..rule_table import aten, rule
+from ..sets import Set, as_set, concretised
+from ..states import Linear, Remainder, States
 from .structural import PartMap, axis, selected
 
 Dims = int | Sequence[int] | None  # None, and none at all: every axis

@@ -14,10 +14,13 @@ import torch
 from torch import Tensor
 
 from .. import rounding
-from ..bounded import Bounded, applied, aten, first_order, internal, replaces, rule
+from ..autograd_functions import applied, first_order, internal
+from ..bounded import Bounded
 from ..errors import UnsupportedOperator
 from ..forms import Form
-from ..sets import Set, as_set, concretised, point, value, varies
+from ..operands import value, varies
+from ..rule_table import aten, replaces, rule
+from ..sets import Set, as_set, concretised, point
 from .functions import ABS, RSQRT, SQRT
 from .linear import combination, mean, sub, sum_
 from .products import mul, square

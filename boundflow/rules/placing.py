@@ -8,8 +8,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..bounded import Bounded, aten, replaces, rule, unwrapped
+from ..bounded import Bounded, unwrapped
 from ..errors import PlainTarget, UnsupportedOperator
+from ..rule_table import aten, replaces, rule
 from ..sets import Set, as_set, point
 from .constants import constant, new_zeros
 from .linear import combination, summed

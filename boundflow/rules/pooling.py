@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 from torch import Tensor
 
-from ..bounded import aten, rule
+from ..rule_table import aten, rule
 from ..sets import Set
 from .linear import summed
 

@@ -11,25 +11,12 @@ import torch
 from torch import Tensor
 
 from .. import rounding
-from ..bounded import aten, rule
 from ..errors import VoidBounds
 from ..forms import Form
-from ..sets import (
-    Operand,
-    Part,
-    Remainder,
-    Set,
-    States,
-    as_set,
-    concretised,
-    nonnegative,
-    own_axis,
-    plain,
-    reference,
-    same_kind,
-    symbols_of,
-    varies,
-)
+from ..operands import Operand, Part, nonnegative, own_axis, plain, reference, same_kind, symbols_of, varies
+from ..rule_table import aten, rule
+from ..sets import Set, as_set, concretised
+from ..states import Remainder, States
 from .bilinear import Product, linear_product, radius_of_product
 from .constants import to_copy
 from .linear import as_tensor, broadcast, combination

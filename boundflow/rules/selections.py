@@ -18,10 +18,13 @@ import torch
 from torch import Tensor
 
 from .. import rounding
-from ..bounded import Bounded, applied, aten, first_order, internal, replaces, rule
+from ..autograd_functions import applied, first_order, internal
+from ..bounded import Bounded
 from ..errors import Undecided, UnsupportedOperator
 from ..forms import Form
-from ..sets import Set, as_set, concretised, reference, same_kind, symbols_of, varies
+from ..operands import reference, same_kind, symbols_of, varies
+from ..rule_table import aten, replaces, rule
+from ..sets import Set, as_set, concretised
 from .constants import new_zeros
 from .functions import RELU
 from .gates import gated

@@ -14,10 +14,12 @@ import torch
 from torch import Tensor
 
 from .. import rounding
-from ..bounded import aten, rule
 from ..errors import UnsupportedOperator
 from ..forms import Form
-from ..sets import Linear, Remainder, Set, States, as_set, concretised, sample_axis
+from ..operands import sample_axis
+from ..rule_table import aten, rule
+from ..sets import Set, as_set, concretised
+from ..states import Linear, Remainder, States
 from .functions import EXP, SIGMOID
 from .linear import combination, sub, sum_
 from .products import mul

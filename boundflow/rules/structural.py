@@ -15,12 +15,14 @@ import torch
 from torch import Tensor
 from torch._ops import OpOverload
 
-from ..bounded import Example, aten, rule
 from ..clean_state import Clean, Samples
 from ..errors import Undecided, UnsupportedOperator
 from ..forms import Form, ball_form
+from ..operands import only_touched, own_axis, same_kind
 from ..rows import NO_ROWS
-from ..sets import Linear, Remainder, Set, States, as_set, only_touched, own_axis, point, same_kind
+from ..rule_table import Example, aten, rule
+from ..sets import Set, as_set, point
+from ..states import Linear, Remainder, States
 
 PartMap = Callable[[Tensor, int], Tensor]  # one function for every part of a set: a tensor and its ``lead``
 Structural = TypeVar("Structural", bound=Callable[..., Tensor])  # f(tensor, lead, *arguments)

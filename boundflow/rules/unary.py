@@ -26,10 +26,11 @@ from torch import Tensor
 from torch._ops import OpOverload
 
 from .. import rounding
-from ..bounded import rule
 from ..clean_state import Samples
 from ..errors import VoidBounds
-from ..sets import Linear, Remainder, Set, States
+from ..rule_table import rule
+from ..sets import Set
+from ..states import Linear, Remainder, States
 
 ROUNDINGS = 4  # PyTorch's elementary functions are within a few units in the last place of their terms
 FLOOR = 1024  # and within this many smallest normal numbers where they underflow

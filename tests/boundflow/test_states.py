@@ -11,7 +11,9 @@ from torch import Tensor
 
 import boundflow as bf
 from boundflow.clean_state import Clean, Samples
-from boundflow.sets import Set, States, samples_of
+from boundflow.operands import samples_of
+from boundflow.sets import Set
+from boundflow.states import States
 from boundflow.threats import AtMost, Linf
 
 SAMPLES = Samples(np.arange(3), 1)

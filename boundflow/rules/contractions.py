@@ -1,0 +1,150 @@
+"""Contractions: bilinear operators that sum products (`bilinear.py`), and what becomes of the sample axis.
+
+A matrix product leaves samples apart where they are rows of the first factor or columns of the second: own rows stay
+own, and every state has its product. Where it sums over them, `sample_sums.py` does.
+Elsewhere own rows are written out.
+"""
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from .. import rounding
+from ..factors import Factors
+from ..operands import only_touched, reference, same_kind, sample_axis, symbols_of, value, varies
+from ..sets import Set, concretised
+from ..states import Remainder, States
+from .bilinear import (
+    Product,
+    ball_product,
+    interval_alone,
+    interval_of,
+    linear_product,
+    middle,
+    radius_of_product,
+    without_own_rows,
+)
+from .corners import within_corners
+from .linear import combination
+from .sample_sums import clean_samples, own_terms, sample_sum_form, summed_over_samples, with_excess, worst_product
+
+Rule = Callable[[Set | Tensor, Set | Tensor], tuple[Set | Tensor, Set | Tensor, int | None]]
+
+
+def apart(a: Set | Tensor, b: Set | Tensor) -> tuple[Set | Tensor, Set | Tensor, int | None]:
+    """For operators that mix all positions: own rows are written out before."""
+    a, b = (x.dense() if isinstance(x, Set) else x for x in (a, b))
+    return a, b, None
+
+
+def contraction(
+    name: str,
+    a: Set | Tensor,
+    b: Set | Tensor,
+    f: Product,
+    left: Product,
+    right: Product,
+    terms: float,
+    bias: Set | Tensor | None = None,
+    samples: Rule = apart,
+) -> Set:
+    """A bilinear operator that sums ``terms`` products, and adds a bias (which counts among the terms).
+
+    ``samples`` says where the sample axis of the operands ends up.
+    """
+    same_kind(a, b, bias)
+    rounding.require_full_precision(reference(a, b))
+    if any(isinstance(x, Set) and x.affine for x in (a, b, bias)):
+        if bias is not None:
+            product = _affine_contraction(name, a, b, f, left, right, terms, samples, sharp=False)
+            factors = _factors(a, b, bias) if samples is matrix_samples else None
+            product = combination(name, [(product, 1.0), (bias, 1.0)], terms=terms + 3, factors=factors)
+        else:
+            product = _affine_contraction(name, a, b, f, left, right, terms, samples)
+        return within_corners(name, product, a, b, bias, terms) if samples is matrix_samples else product
+    if samples is matrix_samples and clean_samples(a, b) is not None:
+        product = _affine_contraction(name, a, b, f, left, right, terms, samples)
+        return product if bias is None else combination(name, [(product, 1.0), (bias, 1.0)], terms=terms + 3)
+
+    def interval(a: Set | Tensor, b: Set | Tensor, bias: Set | Tensor | None = None) -> Tensor:
+        center, radius = ball_product(a, b, f, terms + 2)
+        if bias is not None:
+            ball: tuple[Tensor, Tensor | float] = middle(bias) if varies(bias) else (value(bias), 0.0)
+            added, spread = ball
+            center = center + added
+            radius = torch.add(radius + spread, added.abs() + spread, alpha=rounding.gamma(terms + 2, center.dtype))
+        return rounding.around(center, radius)
+
+    if not any(isinstance(x, Set) and x.clean is not None for x in (a, b)):
+        return concretised(name, interval(a, b, bias), None, symbols_of(a, b, bias))
+    over = _apart_states(a, b, samples(a, b)[2], *(() if bias is None else (bias,)))
+    views = [over.views[0], *(tuple(map(interval_alone, view)) for view in over.views[1:])]
+    return over.result(name, [Remainder(interval(*view), None) for view in views])
+
+
+def _affine_contraction(
+    name: str,
+    a: Set | Tensor,
+    b: Set | Tensor,
+    f: Product,
+    left: Product,
+    right: Product,
+    terms: float,
+    samples: Rule,
+    sharp: bool = True,
+) -> Set:
+    """Without a bias. With one, the sum is made sharp, not this."""
+    affine = any(isinstance(x, Set) and x.affine for x in (a, b))
+    excess, own = None, own_terms(a, b) if samples is matrix_samples and summed_over_samples(a, b) else None
+    if samples is matrix_samples and clean_samples(a, b) is not None:
+        excess = worst_product(a, b, terms, affine, own)
+    bounds = excess.bounds() if excess is not None else rounding.around(*ball_product(a, b, f, terms))
+    if not affine:
+        over = _apart_states(a, b, samples(a, b)[2] if excess is None else None)
+        intervals = [bounds, *(interval_of(x, y, f, terms) for x, y in over.views[1:])]
+        return with_excess(over.result(name, [Remainder(interval, None) for interval in intervals]), excess)
+    if samples is matrix_samples and summed_over_samples(a, b):
+        form = sample_sum_form(a, b, f, left, right, terms, excess, own)
+        return with_excess(concretised(name, bounds, form, symbols_of(a, b), sharp=sharp), excess)
+    a, b, axis = samples(a, b)
+    linear = linear_product(a, b, f, left, right, axis)
+    over = _apart_states(a, b, axis)
+    remainders = [Remainder(bounds, radius_of_product(a, b, f, terms))]
+    remainders += [Remainder(interval_of(x, y, f, terms), radius_of_product(x, y, f, terms)) for x, y in over.views[1:]]
+    factors = _factors(a, b, None) if samples is matrix_samples and sharp else None
+    return over.result(name, remainders, linear, sharp=sharp, factors=factors)
+
+
+def _factors(a: Set | Tensor, b: Set | Tensor, bias: Set | Tensor | None) -> Factors | None:
+    """A product by its factors, if none of them lets samples meet; own rows are left to the product."""
+    if sample_axis(b) is not None or (bias is not None and (bias.dim() != 1 or sample_axis(bias) is not None)):
+        return None
+    if sample_axis(a) not in (-2, None):
+        return None
+    return Factors(without_own_rows(a), without_own_rows(b), None if bias is None else without_own_rows(bias))
+
+
+def _apart_states(a: Set | Tensor, b: Set | Tensor, axis: int | None, *others: Set | Tensor) -> States[Set | Tensor]:
+    """The states of a product that leaves samples apart, on this axis: one of the factors may know its clean state."""
+    known = [x.clean for x in (a, b) if isinstance(x, Set) and x.clean is not None]
+    if axis is None or len(known) != 1 or any(only_touched(x) for x in (a, b)):
+        return States(a, b, *others, found=None)
+    return States(a, b, *others, found=(known[0].samples, axis))
+
+
+def matrix_samples(a: Set | Tensor, b: Set | Tensor) -> tuple[Set | Tensor, Set | Tensor, int | None]:
+    """Rows of a or columns of b may be samples, not both; sums over samples are handled apart."""
+    if sample_axis(a) == -2 and sample_axis(b) is None:
+        return a, b, -2
+    if sample_axis(b) == -1 and sample_axis(a) is None:
+        return a, b, -1
+    return apart(a, b)
+
+
+def first_samples(a: Set | Tensor, b: Set | Tensor) -> tuple[Set | Tensor, Set | Tensor, int | None]:
+    """The first axis of a may be the samples, as in a convolution."""
+    axis = sample_axis(a)
+    if axis is not None and axis == -a.dim() and sample_axis(b) is None:
+        return a, b, axis
+    return apart(a, b)

@@ -1,0 +1,143 @@
+"""Matrix products that sum over the samples of a batch, as the gradient of a weight does.
+
+    sum_i a_mi b_ip,      with own row f at sample i:  a^f_mi b_ip + a_mi b^f_ip,  written out as a row of its own
+
+Where at most k samples are touched, the terms are bounded one by one, by exact hulls and radii, as they are and where
+their sample was left alone: all clean terms add up, and of what touched ones add the k largest (`clean_state.py`).
+"""
+
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor
+
+from .. import rounding
+from ..clean_state import Excess, OwnRows, Samples, without_own
+from ..context import keeps_by_sample
+from ..forms import Form
+from ..operands import has_own_rows, only_touched, sample_axis, value, varies
+from ..rows import NO_ROWS
+from ..sets import Set
+from ..tuning import SUM_TERMS
+from .bilinear import Product, center_of_product, radius_of_product, row_products, without_own_rows
+from .structural import selected
+
+
+def summed_over_samples(a: Set | Tensor, b: Set | Tensor) -> bool:
+    """Whether a matrix product contracts the sample axis of one operand or of both, and they agree on the samples."""
+    marked = [x for x in (a, b) if isinstance(x, Set) and sample_axis(x) is not None]
+    batches = {x.form.rows.batch for x in marked if x.affine and x.form.rows.batch is not None}
+    owners = {x.clean.samples for x in marked if x.clean is not None}
+    agree = bool(marked) and len(batches) <= 1 and len(owners) <= 1
+    return agree and sample_axis(a) in (-1, None) and sample_axis(b) in (-2, None)
+
+
+def clean_samples(a: Set | Tensor, b: Set | Tensor) -> Samples | None:
+    """The samples that a matrix product sums over, if it is known what the operands are where they were left alone."""
+    known = [x.clean for x in (a, b) if isinstance(x, Set) and x.clean is not None]
+    if not known or not summed_over_samples(a, b) or any(only_touched(x) for x in (a, b)):
+        return None
+    return known[0].samples
+
+
+def _outer(x: Tensor, y: Tensor) -> Tensor:
+    """The terms of a matrix product, summed index first."""
+    return x.transpose(-1, -2).unsqueeze(-1) * y.unsqueeze(-2)
+
+
+def _pieces(a: Set | Tensor, b: Set | Tensor) -> Iterator[Set | Tensor]:
+    """The first factor in pieces of rows, so that the terms of the product fit into memory."""
+    size = max(1, SUM_TERMS // max(1, a.shape[1] * b.shape[1]))
+    for begin in range(0, a.shape[0], size):
+        yield _narrowed(a, begin, min(size, a.shape[0] - begin))
+
+
+def _narrowed(a: Set | Tensor, begin: int, size: int) -> Set | Tensor:
+    if not isinstance(a, Set):
+        return a[begin : begin + size]
+    return selected(a, lambda tensor, lead: tensor.narrow(lead, begin, size))
+
+
+def _untouched(*operands: Set | Tensor) -> list[Set | Tensor]:
+    return [x.untouched if isinstance(x, Set) else x for x in operands]
+
+
+def own_terms(a: Set | Tensor, b: Set | Tensor) -> OwnRows | None:
+    """Own rows of the terms of a product over samples: ``a^f_mi b_ip + a_mi b^f_ip``."""
+    values, made = None, None
+    for x, y, flipped in ((a, b, False), (b, a, True)):
+        if has_own_rows(x):
+            batch, own = x.form.rows.batch, x.form.generators[x.form.rows.split()[2].to(x.device)]
+            center = y.form.center if isinstance(y, Set) else y
+            part = _outer(center, own) if flipped else _outer(own, center)
+            values = part if values is None else values.add_(part)
+            assert x.symbols is not None and batch is not None
+            made = OwnRows.of(batch, values, x.symbols.table, clean_samples(a, b))
+    return made
+
+
+def worst_product(a: Set | Tensor, b: Set | Tensor, terms: float, affine: bool, own: OwnRows | None) -> Excess:
+    """``sum_i a_mi b_ip`` where at most k samples i are touched: exact hulls, and radii, of every term."""
+    samples = clean_samples(a, b)
+    assert samples is not None
+    parts, begin = [], 0
+    for piece in _pieces(a, b):
+        here = slice(begin, begin + piece.shape[0])
+        begin = here.stop
+        inner_a, inner_b = _untouched(piece, b)
+        touched, clean = _term_hulls(piece, b), _term_hulls(inner_a, inner_b)
+        moduli = torch.maximum(touched.abs(), clean.abs()).amax(0)
+        # every term was rounded once, here and in the plain run, then they were added up, in both
+        lost = rounding.tiny(terms, moduli.dtype)
+        charge = rounding.gamma(2 * terms + 4, moduli.dtype) * moduli.sum(0) + lost
+        interval = rounding.widened(clean.sum(1), charge)
+        beyond = torch.stack((clean[0] - touched[0], touched[1] - clean[1])).clamp_min(0.0)
+        radius = more = None
+        if affine:
+            before = radius_of_product(inner_a, inner_b, _outer, terms)
+            more = rounding.up(radius_of_product(piece, b, _outer, terms) - before).clamp_min(0.0)
+            radius = before.sum(0) * (1 + rounding.gamma(terms, before.dtype))
+            own_here = None if own is None else OwnRows(own.rows[:, :, here], own.zero_when_clean)
+            more = without_own(touched, clean, more, own_here, moduli, terms)
+        part = Excess(samples, interval, beyond, radius, more)
+        parts.append(part if keeps_by_sample() else part.settled())
+    return Excess.beside(parts)
+
+
+def _term_hulls(a: Set | Tensor, b: Set | Tensor) -> Tensor:
+    ends = [list(x.bounds) if varies(x) else [value(x)] for x in (a, b)]
+    corners = torch.stack([_outer(x, y) for x in ends[0] for y in ends[1]])
+    return torch.stack((corners.amin(0), corners.amax(0)))
+
+
+def sample_sum_form(
+    a: Set | Tensor,
+    b: Set | Tensor,
+    f: Product,
+    left: Product,
+    right: Product,
+    terms: float,
+    excess: Excess | None,
+    own: OwnRows | None,
+) -> Form:
+    """``sum_i a_mi b_ip`` over samples i: own row f at i becomes a row of its own."""
+    center, radius = center_of_product(a, b, f), radius_of_product(a, b, f, terms)
+    batches = [x.form.rows.batch for x in (a, b) if isinstance(x, Set) and x.affine]
+    batch = next((batch for batch in batches if batch is not None), None)
+    first, second = (
+        Set(x.bounds, without_own_rows(x), x.symbols) if isinstance(x, Set) and x.affine else x for x in (a, b)
+    )
+    generators, rows = center.new_zeros(0, *center.shape), NO_ROWS
+    if any(isinstance(x, Set) and x.affine for x in (first, second)):
+        generators, rows = row_products(first, second, left, right)
+    if batch is not None and own is not None:
+        union = rows.union(batch.distinct)
+        written = union.place(batch.written_out(own.rows), batch.distinct)
+        generators, rows = union.place(generators, rows) + written, union
+    form = Form(center, generators, radius, rows)
+    return form if excess is None else excess.around(form)
+
+
+def with_excess(total: Set, excess: Excess | None) -> Set:
+    total.excess = excess if keeps_by_sample() else None
+    return total

@@ -1,0 +1,86 @@
+"""States: one linear part, and one remainder for each state that an operator's operands are known in.
+
+    T = c + G xi + remainder,      one remainder for T as it is, one for T where its own sample was left alone
+
+A rule says what it does to the linear part, once, and what it does to *a* remainder. `States` runs the second for
+every state there is, and puts the result together. What the second state is good for: `clean_state.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Generic, NamedTuple
+
+from torch import Tensor
+
+from .clean_state import Clean, Samples
+from .factors import Factors
+from .forms import Form
+from .operands import Part, samples_of, symbols_of
+from .rows import Rows
+from .sets import Set, concretised
+
+
+class Remainder(NamedTuple):
+    """What is known besides the linear part: the interval, and how far values are off the form (None without rows)."""
+
+    bounds: Tensor
+    radius: Tensor | None
+
+
+class Linear(NamedTuple):
+    """The linear part of an affine form: it is one and the same in every state."""
+
+    center: Tensor
+    generators: Tensor
+    rows: Rows
+    axis: int | None
+
+
+class States(Generic[Part]):
+    """The states of an operator's operands: as they are, and, under a budget, where the own sample was left alone.
+
+    A rule says what it does to the linear part, once, and what it does to a remainder, for each state:
+
+        over = States(a, b)
+        over.result("mul", [remainder(x, y) for x, y in over.views], linear, ...)
+
+    The second state is there if all operands agree on whose samples they hold.
+    """
+
+    def __init__(self, *operands: Part, found: tuple[Samples, int] | None | bool = True):
+        self.operands: tuple[Part, ...] = operands
+        self.views: list[tuple[Part, ...]] = [operands]
+        if found is True:
+            found = None
+            for x in operands:
+                if type(x) is Set and x.clean is not None:
+                    found = samples_of(*operands)
+                    break
+        self.found: tuple[Samples, int] | None = found or None
+        if self.found is not None:
+            self.views.append(tuple(x.untouched if isinstance(x, Set) else x for x in operands))
+
+    def result(
+        self,
+        name: str,
+        remainders: Sequence[Remainder],
+        linear: Linear | None = None,
+        *,
+        nonnegative: bool = False,
+        sharp: bool = True,
+        factors: Factors | None = None,
+        keeps_order: bool = False,
+    ) -> Set:
+        """The set with this linear part and these remainders, one for each state."""
+        (bounds, radius), form = remainders[0], None
+        if linear is not None:
+            assert radius is not None
+            form = Form(linear.center, linear.generators, radius, linear.rows, linear.axis)
+        clean = None
+        if self.found is not None:
+            samples, axis = self.found
+            clean = Clean(*remainders[1], axis, samples)
+        symbols = symbols_of(*self.operands)
+        keeps_order = keeps_order and not (sharp and form is not None)
+        return concretised(name, bounds, form, symbols, nonnegative, clean, sharp, factors, keeps_order)
