@@ -11,8 +11,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Generic, NamedTuple
 
+import torch
 from torch import Tensor
 
+from . import rounding
 from .clean_state import Clean, Samples
 from .factors import Factors
 from .forms import Form
@@ -35,6 +37,10 @@ class Linear(NamedTuple):
     generators: Tensor
     rows: Rows
     axis: int | None
+
+
+def linear_part(form: Form) -> Linear:
+    return Linear(form.center, form.generators, form.rows, form.axis)
 
 
 class States(Generic[Part]):
@@ -84,3 +90,22 @@ class States(Generic[Part]):
         symbols = symbols_of(*self.operands)
         keeps_order = keeps_order and not (sharp and form is not None)
         return concretised(name, bounds, form, symbols, nonnegative, clean, sharp, factors, keeps_order)
+
+    def middle(self, lengths: Sequence[Tensor]) -> tuple[Tensor, list[Tensor]]:
+        """One middle m of what lies in [0, length] in each state, and how far that is off it: ``max(m, length - m)``.
+
+        All states share their center. Half the length of clean samples, or of touched ones, whichever makes the errors
+        add up to less over the samples.
+        """
+
+        def off(middle: Tensor) -> list[Tensor]:
+            return [torch.maximum(middle, rounding.up(length - middle)) for length in lengths]
+
+        halves = [0.5 * length for length in lengths]
+        if self.found is None:
+            return halves[0], halves
+        samples, axis = self.found
+        (touched, clean), (other_touched, other_clean) = off(halves[1]), off(halves[0])
+        first = samples.cheaper_line((touched, clean), (other_touched, other_clean), axis)
+        chosen = [torch.where(first, touched, other_touched), torch.where(first, clean, other_clean)]
+        return torch.where(first, halves[1], halves[0]), chosen

@@ -12,11 +12,10 @@ from torch import Tensor
 
 from .. import rounding
 from ..errors import VoidBounds
-from ..forms import Form
 from ..operands import Operand, Part, nonnegative, own_axis, plain, reference, same_kind, symbols_of, varies
 from ..rule_table import aten, rule
-from ..sets import Set, as_set, concretised
-from ..states import Remainder, States
+from ..sets import Set, as_set
+from ..states import Linear, Remainder, States
 from .bilinear import Product, linear_product, radius_of_product
 from .constants import to_copy
 from .linear import as_tensor, broadcast, combination
@@ -133,22 +132,32 @@ def quotient(x: Set, divisor: float) -> Set:
 
 
 def square(x: Set) -> Set:
-    """``x^2``: with d = x - c, ``x^2 = c^2 + 2 c d + d^2`` and d^2 lies in [0, s^2], not in [-s^2, s^2]."""
-    ends = x.bounds * x.bounds
-    smallest, largest = hull(ends)
-    straddles = (x.bounds[0] < 0) & (x.bounds[1] > 0)
-    smallest = torch.where(straddles, 0.0, smallest)
-    bounds = torch.stack((smallest, largest))
-    bounds = rounding.outward_sum(bounds, bounds, 1)
-    form = None
-    if x.affine:
-        f = x.form
-        half = 0.5 * x.deviation.square()
-        charge = rounding.gamma(2, x.dtype)
-        radius = half + 2 * f.center.abs() * f.radius + charge * f.modulus * f.modulus
-        radius = rounding.up(radius) + rounding.tiny(2, x.dtype)
-        form = Form(f.center * f.center + half, 2 * f.center * f.generators, radius, f.rows, f.axis)
-    return concretised("square", bounds, form, x.symbols, nonnegative=True)
+    """``x^2``: with d = x - c, ``x^2 = c^2 + 2 c d + d^2`` and d^2 lies in [0, s^2], not in [-s^2, s^2].
+
+    That holds in every state with its own s, and around one middle of d^2 for all of them (`States.middle`).
+    """
+    over = States(x)
+    intervals = [_square_interval(view.bounds) for (view,) in over.views]
+    if not x.affine:
+        return over.result("square", [Remainder(interval, None) for interval in intervals], nonnegative=True)
+    f, charge = x.form, rounding.gamma(2 * len(over.views), x.dtype)
+    middle, off = over.middle([view.deviation.square() for (view,) in over.views])
+
+    def radius(view: Set, off: Tensor) -> Tensor:
+        total = off + 2 * f.center.abs() * view.form.radius + charge * f.modulus * f.modulus
+        return rounding.up(total) + rounding.tiny(2, x.dtype)
+
+    radii = [radius(view, distance) for (view,), distance in zip(over.views, off, strict=True)]
+    remainders = [Remainder(interval, radius) for interval, radius in zip(intervals, radii, strict=True)]
+    linear = Linear(f.center * f.center + middle, 2 * f.center * f.generators, f.rows, f.axis)
+    return over.result("square", remainders, linear, nonnegative=True)
+
+
+def _square_interval(bounds: Tensor) -> Tensor:
+    smallest, largest = hull(bounds * bounds)
+    straddles = (bounds[0] < 0) & (bounds[1] > 0)
+    ends = torch.stack((torch.where(straddles, 0.0, smallest), largest))
+    return rounding.outward_sum(ends, ends, 1)
 
 
 def without_zero(x: Set, what: str) -> Set:

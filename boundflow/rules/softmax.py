@@ -15,10 +15,9 @@ from torch import Tensor
 
 from .. import rounding
 from ..errors import UnsupportedOperator
-from ..forms import Form
 from ..operands import sample_axis
 from ..rule_table import aten, rule
-from ..sets import Set, as_set, concretised
+from ..sets import Set, as_set
 from ..states import Linear, Remainder, States
 from .functions import EXP, SIGMOID
 from .linear import combination, sub, sum_
@@ -138,24 +137,32 @@ def softmax_backward(grad: Set | Tensor, p: Set | Tensor, dim: int, dtype: torch
 
 
 def log_softmax_last(x: Set) -> Set:
-    """``log p_c = z_c - logsumexp(z)``; its affine form by the mean value theorem, with slopes delta_cj - p_j."""
-    x = x if x.form.axis != -1 else x.dense()
-    bounds = log_softmax_bounds(x.bounds)
-    form = None
-    if x.affine:
-        f, classes = x.form, x.shape[-1]
-        p = torch.softmax(f.center, -1)
-        probabilities = softmax_bounds(x.bounds)
-        off = rounding.deviation(probabilities, p)
-        unit = rounding.gamma(classes + 4, x.dtype)
-        spread = x.deviation
-        slopes = torch.eye(classes, dtype=x.dtype, device=x.device) - p.unsqueeze(-2)
-        error = ((off + unit) * spread).sum(-1, keepdim=True)
-        kept = (slopes.abs() @ (f.radius + unit * f.modulus).unsqueeze(-1)).squeeze(-1)
-        center = torch.log_softmax(f.center, -1)
-        radius = rounding.up(error + kept + _logit_error(x.bounds) + unit * center.abs())
-        form = Form(center, (slopes @ f.generators.unsqueeze(-1)).squeeze(-1), rounding.up(radius), f.rows, f.axis)
-    return concretised("log_softmax", bounds, form, x.symbols)
+    """``log p_c = z_c - lse(z)``, with lse the logarithm of a sum of exponentials and p(z) its gradient.
+
+    As an affine form with slopes delta_cj - p_j(z0). lse is convex, so with d = z - z0
+
+        0  <=  lse(z) - lse(z0) - p(z0) d  <=  (p(z) - p(z0)) d:
+
+    only the values of p at z matter, in every state those on its interval, which need not hold the center z0.
+    """
+    x = x if sample_axis(x) != -1 else x.dense()
+    over = States(x)
+    intervals = [log_softmax_bounds(view.bounds) for (view,) in over.views]
+    if not x.affine:
+        return over.result("log_softmax", [Remainder(interval, None) for interval in intervals])
+    f, unit = x.form, rounding.gamma(x.shape[-1] + 4, x.dtype)
+    p, center = torch.softmax(f.center, -1), torch.log_softmax(f.center, -1)
+    slopes = torch.eye(x.shape[-1], dtype=x.dtype, device=x.device) - p.unsqueeze(-2)
+
+    def radius(view: Set) -> Tensor:
+        off = rounding.deviation(softmax_bounds(view.bounds), p)
+        error = ((off + unit) * view.deviation).sum(-1, keepdim=True)
+        kept = (slopes.abs() @ (view.form.radius + unit * f.modulus).unsqueeze(-1)).squeeze(-1)
+        return rounding.up(rounding.up(error + kept + _logit_error(view.bounds) + unit * center.abs()))
+
+    remainders = [Remainder(image, radius(view)) for image, (view,) in zip(intervals, over.views, strict=True)]
+    linear = Linear(center, (slopes @ f.generators.unsqueeze(-1)).squeeze(-1), f.rows, f.axis)
+    return over.result("log_softmax", remainders, linear)
 
 
 @rule(aten._log_softmax.default, example=lambda t: (t(2, 3, low=-3, high=3), 1, False))

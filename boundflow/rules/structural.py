@@ -18,7 +18,7 @@ from torch._ops import OpOverload
 from ..clean_state import Clean, Samples
 from ..errors import Undecided, UnsupportedOperator
 from ..forms import Form, ball_form
-from ..operands import only_touched, own_axis, same_kind
+from ..operands import has_own_rows, only_touched, own_axis, same_kind
 from ..rows import NO_ROWS
 from ..rule_table import Example, aten, rule
 from ..sets import Set, as_set, point
@@ -237,7 +237,7 @@ def cat(parts: Sequence[Set | Tensor], dim: int = 0) -> Set:
     sets = [part if isinstance(part, Set) else point(part.to(reference.dtype)) for part in kept]
     dim = dim % reference.dim()
     axis = _common_axis(sets)
-    if axis is None or axis + reference.dim() == dim:
+    if any(has_own_rows(part) for part in sets) and (axis is None or axis + reference.dim() == dim):
         sets, axis = [part.dense() for part in sets], None
     affine = any(part.affine for part in sets)
 
