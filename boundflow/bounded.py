@@ -34,11 +34,12 @@ from .rule_table import Rule as Rule
 from .rule_table import aten as aten
 from .rule_table import replaces as replaces
 from .rule_table import rule as rule
+from .sample_axis import SampleAxis
 from .sets import Set, concretised, point
 from .symbols import Symbols
 
 Parts = tuple[Tensor, Tensor, Tensor, np.ndarray]  # of a form: center, rows, radius, and the numbers of the rows
-Context = tuple[Rows | None, int | None, Symbols | None, bool, bool]
+Context = tuple[Rows | None, SampleAxis | None, Symbols | None, bool, bool]
 
 
 class Bounded(torch.Tensor):
@@ -171,15 +172,15 @@ class Bounded(torch.Tensor):
     def __tensor_flatten__(self) -> tuple[list[str], Context]:
         found = self.set
         names = ["_bounds"] + (["_center", "_generators", "_radius"] if found._form is not None else [])
-        rows, axis = (found.form.rows, found.form.axis) if found._form is not None else (None, None)
-        return names, (rows, axis, found.symbols, found.exact, found.nonnegative)
+        rows, along = (found.form.rows, found.form.along) if found._form is not None else (None, None)
+        return names, (rows, along, found.symbols, found.exact, found.nonnegative)
 
     @staticmethod
     def __tensor_unflatten__(inner: dict[str, Tensor], context: Context, size: object, stride: object) -> Bounded:
-        rows, axis, symbols, exact, nonnegative = context
+        rows, along, symbols, exact, nonnegative = context
         form = None
         if rows is not None:
-            form = Form(inner["_center"], inner["_generators"], inner["_radius"], rows, axis)
+            form = Form(inner["_center"], inner["_generators"], inner["_radius"], rows, along)
         return Bounded(Set(inner["_bounds"], form, symbols, exact, nonnegative))
 
     _bounds = property(lambda self: self.set.bounds)
@@ -249,7 +250,7 @@ def _written(rule: Rule, args: tuple[Any, ...], operands: list[Any], kwargs: Any
             f"which does not fit its target of {tuple(target.shape)} {target.dtype}"
         )
     made = Set(result.bounds, result._form, result.symbols or target.set.symbols, False, result.nonnegative)
-    made.clean, made.excess = result.clean, result.excess
+    made.clean, made.along, made.excess = result.clean, result.along, result.excess
     made.parameter = target.is_leaf and target.requires_grad
     target.set = made
     target._recorded = target._version + 1

@@ -25,7 +25,6 @@ from . import rounding
 from .autograd_functions import applied, first_order, internal
 from .bounded import Bounded, unwrapped
 from .errors import UnsupportedOperator
-from .forms import Form
 from .operands import Operand, same_kind, symbols_of, value, varies
 from .rule_table import aten, replaces, rule
 from .rules.functions import SIGMOID, softplus_function
@@ -67,7 +66,7 @@ class BinaryCrossEntropy(torch.autograd.Function):
             summands = [(apply(softplus_function(1.0, THRESHOLD), z), 1.0), (product(y, z, sharp=False), -1.0)]
             form = combination("binary_cross_entropy", summands, sharp=False).form
             charge = rounding.gamma(8, z.dtype) * (1 + 2 * z.form.modulus)
-            form = Form(form.center, form.generators, rounding.up(form.radius + charge), form.rows, form.axis)
+            form = form.with_radius(rounding.up(form.radius + charge))
         return concretised("binary_cross_entropy", bounds, form, symbols_of(z, y), sharp=sharp)
 
     @staticmethod

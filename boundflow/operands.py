@@ -13,8 +13,8 @@ from typing import TypeGuard, TypeVar, overload
 import torch
 from torch import Tensor
 
-from .clean_state import Samples
 from .errors import MixedTensors
+from .sample_axis import SampleAxis
 from .sets import Set
 from .symbols import Symbols
 
@@ -56,18 +56,18 @@ def value(x: Operand) -> Tensor | float:
     return x.bounds[0] if isinstance(x, Set) else x
 
 
-def own_axis(*operands: Part) -> tuple[list[Part], int | None]:
-    """Operands of an elementwise operator and their common sample axis; own rows that do not fit are written out."""
-    marked = [x for x in operands if type(x) is Set and x.affine and x.form.rows.batch is not None]
+def own_axis(*operands: Part) -> tuple[list[Part], SampleAxis | None]:
+    """Operands of an elementwise operator, and the samples whose own rows they share; others are written out."""
+    marked = [x for x in operands if has_own_rows(x)]
     if not marked:
         return list(operands), None
-    form, shape = marked[0].form, _together(operands)
-    assert form.axis is not None and form.rows.batch is not None
-    fits = all(x.form.rows.batch is form.rows.batch and x.form.axis == form.axis for x in marked)
+    along, shape = marked[0].along, _together(operands)
+    assert along is not None and along.samples.batch is not None
+    agree = all(x.along == along for x in marked)
     written = (x.form.rows for x in operands if isinstance(x, Set) and x.affine)
-    apart = not any(rows.meets(form.rows.batch) for rows in written)  # else the same symbol would count twice
-    if fits and apart and shape[form.axis] == len(form.rows.batch):
-        return list(operands), form.axis
+    apart = not any(rows.meets(along.samples.batch) for rows in written)  # else the same symbol would count twice
+    if agree and apart and along.fits(shape):
+        return list(operands), along
     return [x.dense() if isinstance(x, Set) else x for x in operands], None
 
 
@@ -80,25 +80,18 @@ def _together(operands: Iterable[Operand | None]) -> torch.Size:
 
 def sample_axis(x: Operand | None) -> int | None:
     """The axis of a tensor's samples, if it has own rows or knows what it is where its own sample was left alone."""
-    if not isinstance(x, Set):
-        return None
-    if x.affine and x.form.axis is not None:
-        return x.form.axis
-    return x.clean.axis if x.clean is not None else None
+    return x.along.position if isinstance(x, Set) and x.along is not None else None
 
 
-def samples_of(*operands: Operand | None) -> tuple[Samples, int] | None:
-    """The samples along an axis on which all operands of an elementwise operator agree, and the axis."""
-    known = [x.clean for x in operands if type(x) is Set and x.clean is not None]
-    if not known:
-        return None
-    samples, axis = known[0].samples, known[0].axis
-    if any(clean.samples is not samples or clean.axis != axis for clean in known):
+def samples_of(*operands: Operand | None) -> SampleAxis | None:
+    """The samples whose clean state is known of all operands of an elementwise operator, if they agree on them."""
+    known = [x.along for x in operands if type(x) is Set and x.clean is not None]
+    if not known or any(along != known[0] for along in known):
         return None
     if any(only_touched(x) for x in operands):
         return None
-    shape = _together(operands)
-    return (samples, axis) if len(shape) >= -axis and shape[axis] == samples.count else None
+    along = known[0]
+    return along if along is not None and along.fits(_together(operands)) else None
 
 
 def reference(a: Operand, b: Operand) -> Set:

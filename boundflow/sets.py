@@ -18,16 +18,16 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from . import rounding
-from .clean_state import Clean, Excess
+from .clean_state import Excess, Remainder
 from .context import thread
 from .errors import CrossedBounds, VoidBounds
 from .factors import Factors
 from .forms import Form, ball_form
+from .sample_axis import SampleAxis
 from .symbols import Symbols
 
 if TYPE_CHECKING:
@@ -35,12 +35,16 @@ if TYPE_CHECKING:
 
 
 class Set:
-    """A set of tensors. ``clean`` says what it is where its own sample was left alone."""
+    """A set of tensors. ``clean`` says what it is where its own sample was left alone, ``along`` who they are.
+
+    The sample axis is there as long as there are own rows or a clean state, both of which speak of it.
+    """
 
     __slots__ = (
         "_form",
         "adds_to_one",
         "affine",
+        "along",
         "bounds",
         "clean",
         "device",
@@ -60,7 +64,8 @@ class Set:
         symbols: Symbols | None = None,
         exact: bool = False,
         nonnegative: bool = False,
-        clean: Clean | None = None,
+        clean: Remainder | None = None,
+        along: SampleAxis | None = None,
     ):
         self.bounds = bounds
         self.dtype, self.device = bounds.dtype, bounds.device
@@ -69,11 +74,12 @@ class Set:
         self.symbols = symbols
         self.exact = exact  # a point by construction: lower is upper
         self.nonnegative = nonnegative  # by construction, as squares are: rounding must not make it negative
-        if clean is not None and form is not None and form.rows.batch is not None:
-            # one sample axis, one batch: otherwise own rows of other samples would be taken for clean
-            same = clean.axis == form.axis and np.array_equal(clean.samples.numbers, form.rows.batch.samples)
-            clean = clean if same else None
+        own = form.along if form is not None else None
+        if clean is not None and own is not None and along != own:
+            clean = None  # one sample axis: otherwise own rows of other samples would be taken for clean
         self.clean = clean
+        self.along = own or (along if clean is not None else None)
+        assert clean is None or self.along is not None, "a clean state is that of samples along an axis"
         self.excess: Excess | None = None  # what touched samples add to a sum over a piece of a batch
         self.adds_to_one = False  # class weights of a target, whichever class it is: known to the loss alone
         self.parameter = False  # of a model that is being trained
@@ -119,7 +125,7 @@ class Set:
 
     def dense(self) -> Set:
         """The same set with every own row written out, and without a sample axis: for rules that mix positions."""
-        if self.clean is None and (self._form is None or self._form.rows.batch is None):
+        if self.along is None:
             return self
         form = self._form.dense if self._form is not None else None
         return Set(self.bounds, form, self.symbols, self.exact, self.nonnegative)
@@ -135,7 +141,7 @@ class Set:
             return self
         form = self.form
         if self.clean.radius is not None:
-            form = Form(form.center, form.generators, self.clean.radius, form.rows, form.axis)
+            form = form.with_radius(self.clean.radius)
             form.__dict__["reach"] = self.form.reach
         else:
             form = ball_form(form.center, rounding.deviation(self.clean.bounds, form.center))
@@ -176,10 +182,11 @@ def concretised(
     form: Form | None,
     symbols: Symbols | None,
     nonnegative: bool = False,
-    clean: Clean | None = None,
+    clean: Remainder | None = None,
     sharp: bool = True,
     factors: Factors | None = None,
     keeps_order: bool = False,
+    along: SampleAxis | None = None,
 ) -> Set:
     """The set that is both in the interval and in the affine form.
 
@@ -200,23 +207,23 @@ def concretised(
         bounds = _within(bounds, form.center, rounding.up(reach[0] if apart else reach), form.radius)
         if clean is not None and clean.radius is not None:
             inner = _within(clean.bounds, form.center, reach[1] if apart else reach, clean.radius)
-            clean = clean.but(inner, clean.radius)
+            clean = Remainder(inner, clean.radius)
     if not keeps_order:
         checked(operator, bounds, symbols)
     if clean is not None:
         inner = clean.bounds.clamp_min(0.0) if nonnegative else clean.bounds
         checked(operator, inner, symbols)
-        clean = clean.but(inner, clean.radius if form is not None else None)
+        clean = Remainder(inner, clean.radius if form is not None else None)
         if form is not None and clean.radius is not None:  # the form holds it where the sample was left alone, too
-            form = Form(form.center, form.generators, form.radius.maximum(clean.radius), form.rows, form.axis)
-    return Set(bounds, form, symbols, nonnegative=nonnegative, clean=clean)
+            form = form.with_radius(form.radius.maximum(clean.radius))
+    return Set(bounds, form, symbols, nonnegative=nonnegative, clean=clean, along=along)
 
 
 def intersected(operator: str, x: Set, bounds: Tensor) -> Set:
     """The same set, whose interval is cut by another one; its form stays as it is."""
     bounds = _intersection(x.bounds, bounds)
     checked(operator, bounds, x.symbols)
-    return Set(bounds, x._form, x.symbols, nonnegative=x.nonnegative, clean=x.clean)
+    return Set(bounds, x._form, x.symbols, nonnegative=x.nonnegative, clean=x.clean, along=x.along)
 
 
 def _within(bounds: Tensor, center: Tensor, reach: Tensor, radius: Tensor) -> Tensor:

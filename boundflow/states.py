@@ -15,19 +15,13 @@ import torch
 from torch import Tensor
 
 from . import rounding
-from .clean_state import Clean, Samples
+from .clean_state import Remainder as Remainder
 from .factors import Factors
 from .forms import Form
 from .operands import Part, samples_of, symbols_of
 from .rows import Rows
+from .sample_axis import SampleAxis
 from .sets import Set, concretised
-
-
-class Remainder(NamedTuple):
-    """What is known besides the linear part: the interval, and how far values are off the form (None without rows)."""
-
-    bounds: Tensor
-    radius: Tensor | None
 
 
 class Linear(NamedTuple):
@@ -36,11 +30,11 @@ class Linear(NamedTuple):
     center: Tensor
     generators: Tensor
     rows: Rows
-    axis: int | None
+    along: SampleAxis | None
 
 
 def linear_part(form: Form) -> Linear:
-    return Linear(form.center, form.generators, form.rows, form.axis)
+    return Linear(form.center, form.generators, form.rows, form.along)
 
 
 class States(Generic[Part]):
@@ -54,7 +48,7 @@ class States(Generic[Part]):
     The second state is there if all operands agree on whose samples they hold.
     """
 
-    def __init__(self, *operands: Part, found: tuple[Samples, int] | None | bool = True):
+    def __init__(self, *operands: Part, found: SampleAxis | None | bool = True):
         self.operands: tuple[Part, ...] = operands
         self.views: list[tuple[Part, ...]] = [operands]
         if found is True:
@@ -63,7 +57,7 @@ class States(Generic[Part]):
                 if type(x) is Set and x.clean is not None:
                     found = samples_of(*operands)
                     break
-        self.found: tuple[Samples, int] | None = found or None
+        self.found: SampleAxis | None = found or None
         if self.found is not None:
             self.views.append(tuple(x.untouched if isinstance(x, Set) else x for x in operands))
 
@@ -82,14 +76,11 @@ class States(Generic[Part]):
         (bounds, radius), form = remainders[0], None
         if linear is not None:
             assert radius is not None
-            form = Form(linear.center, linear.generators, radius, linear.rows, linear.axis)
-        clean = None
-        if self.found is not None:
-            samples, axis = self.found
-            clean = Clean(*remainders[1], axis, samples)
+            form = Form(linear.center, linear.generators, radius, linear.rows, linear.along)
+        clean = remainders[1] if self.found is not None else None
         symbols = symbols_of(*self.operands)
         keeps_order = keeps_order and not (sharp and form is not None)
-        return concretised(name, bounds, form, symbols, nonnegative, clean, sharp, factors, keeps_order)
+        return concretised(name, bounds, form, symbols, nonnegative, clean, sharp, factors, keeps_order, self.found)
 
     def middle(self, lengths: Sequence[Tensor]) -> tuple[Tensor, list[Tensor]]:
         """One middle m of what lies in [0, length] in each state, and how far that is off it: ``max(m, length - m)``.
@@ -104,8 +95,7 @@ class States(Generic[Part]):
         halves = [0.5 * length for length in lengths]
         if self.found is None:
             return halves[0], halves
-        samples, axis = self.found
         (touched, clean), (other_touched, other_clean) = off(halves[1]), off(halves[0])
-        first = samples.cheaper_line((touched, clean), (other_touched, other_clean), axis)
+        first = self.found.cheaper_line((touched, clean), (other_touched, other_clean))
         chosen = [torch.where(first, touched, other_touched), torch.where(first, clean, other_clean)]
         return torch.where(first, halves[1], halves[0]), chosen

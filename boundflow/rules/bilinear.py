@@ -30,6 +30,7 @@ from ..operands import (
     varies,
 )
 from ..rows import NO_ROWS, Rows
+from ..sample_axis import SampleAxis
 from ..sets import Set, as_set
 from ..states import Linear
 from .linear import as_tensor
@@ -37,13 +38,15 @@ from .linear import as_tensor
 Product = Callable[[Tensor, Tensor], Tensor]
 
 
-def linear_product(a: Operand, b: Operand, f: Product, left: Product, right: Product, axis: int | None) -> Linear:
+def linear_product(
+    a: Operand, b: Operand, f: Product, left: Product, right: Product, along: SampleAxis | None
+) -> Linear:
     """The linear part; ``left`` and ``right`` are f with generator rows on its first or second operand.
 
-    Own rows are rows like any other, because positions stay apart; ``axis`` is where the sample axis ends up.
+    Own rows are rows like any other, because positions stay apart; ``along`` is where the samples end up.
     """
     generators, rows = row_products(a, b, left, right)
-    return Linear(center_of_product(a, b, f), generators, rows, axis if rows.batch is not None else None)
+    return Linear(center_of_product(a, b, f), generators, rows, along if rows.batch is not None else None)
 
 
 def row_products(a: Operand, b: Operand, left: Product, right: Product) -> tuple[Tensor, Rows]:

@@ -13,6 +13,7 @@ from torch import Tensor
 from .. import rounding
 from ..factors import Factors
 from ..operands import only_touched, reference, same_kind, sample_axis, symbols_of, value, varies
+from ..sample_axis import SampleAxis
 from ..sets import Set, concretised
 from ..states import Remainder, States
 from .bilinear import (
@@ -29,10 +30,10 @@ from .corners import within_corners
 from .linear import combination
 from .sample_sums import clean_samples, own_terms, sample_sum_form, summed_over_samples, with_excess, worst_product
 
-Rule = Callable[[Set | Tensor, Set | Tensor], tuple[Set | Tensor, Set | Tensor, int | None]]
+Rule = Callable[[Set | Tensor, Set | Tensor], tuple[Set | Tensor, Set | Tensor, SampleAxis | None]]
 
 
-def apart(a: Set | Tensor, b: Set | Tensor) -> tuple[Set | Tensor, Set | Tensor, int | None]:
+def apart(a: Set | Tensor, b: Set | Tensor) -> tuple[Set | Tensor, Set | Tensor, SampleAxis | None]:
     """For operators that mix all positions: own rows are written out before."""
     a, b = (x.dense() if isinstance(x, Set) else x for x in (a, b))
     return a, b, None
@@ -107,9 +108,9 @@ def _affine_contraction(
     if samples is matrix_samples and summed_over_samples(a, b):
         form = sample_sum_form(a, b, f, left, right, terms, excess, own)
         return with_excess(concretised(name, bounds, form, symbols_of(a, b), sharp=sharp), excess)
-    a, b, axis = samples(a, b)
-    linear = linear_product(a, b, f, left, right, axis)
-    over = _apart_states(a, b, axis)
+    a, b, along = samples(a, b)
+    linear = linear_product(a, b, f, left, right, along)
+    over = _apart_states(a, b, along)
     remainders = [Remainder(bounds, radius_of_product(a, b, f, terms))]
     remainders += [Remainder(interval_of(x, y, f, terms), radius_of_product(x, y, f, terms)) for x, y in over.views[1:]]
     factors = _factors(a, b, None) if samples is matrix_samples and sharp else None
@@ -125,26 +126,27 @@ def _factors(a: Set | Tensor, b: Set | Tensor, bias: Set | Tensor | None) -> Fac
     return Factors(without_own_rows(a), without_own_rows(b), None if bias is None else without_own_rows(bias))
 
 
-def _apart_states(a: Set | Tensor, b: Set | Tensor, axis: int | None, *others: Set | Tensor) -> States[Set | Tensor]:
+def _apart_states(
+    a: Set | Tensor, b: Set | Tensor, along: SampleAxis | None, *others: Set | Tensor
+) -> States[Set | Tensor]:
     """The states of a product that leaves samples apart, on this axis: one of the factors may know its clean state."""
-    known = [x.clean for x in (a, b) if isinstance(x, Set) and x.clean is not None]
-    if axis is None or len(known) != 1 or any(only_touched(x) for x in (a, b)):
+    known = [x for x in (a, b) if isinstance(x, Set) and x.clean is not None]
+    if along is None or len(known) != 1 or any(only_touched(x) for x in (a, b)):
         return States(a, b, *others, found=None)
-    return States(a, b, *others, found=(known[0].samples, axis))
+    return States(a, b, *others, found=along)
 
 
-def matrix_samples(a: Set | Tensor, b: Set | Tensor) -> tuple[Set | Tensor, Set | Tensor, int | None]:
+def matrix_samples(a: Set | Tensor, b: Set | Tensor) -> tuple[Set | Tensor, Set | Tensor, SampleAxis | None]:
     """Rows of a or columns of b may be samples, not both; sums over samples are handled apart."""
-    if sample_axis(a) == -2 and sample_axis(b) is None:
-        return a, b, -2
-    if sample_axis(b) == -1 and sample_axis(a) is None:
-        return a, b, -1
+    if isinstance(a, Set) and sample_axis(a) == -2 and sample_axis(b) is None:
+        return a, b, a.along
+    if isinstance(b, Set) and sample_axis(b) == -1 and sample_axis(a) is None:
+        return a, b, b.along
     return apart(a, b)
 
 
-def first_samples(a: Set | Tensor, b: Set | Tensor) -> tuple[Set | Tensor, Set | Tensor, int | None]:
+def first_samples(a: Set | Tensor, b: Set | Tensor) -> tuple[Set | Tensor, Set | Tensor, SampleAxis | None]:
     """The first axis of a may be the samples, as in a convolution."""
-    axis = sample_axis(a)
-    if axis is not None and axis == -a.dim() and sample_axis(b) is None:
-        return a, b, axis
+    if isinstance(a, Set) and sample_axis(a) == -a.dim() and sample_axis(b) is None:
+        return a, b, a.along
     return apart(a, b)

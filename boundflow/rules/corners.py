@@ -72,5 +72,5 @@ def _ends(name: str, a: Set, b: Set, terms: float, sharp: bool) -> Iterator[Set]
         bounds = rounding.around(*around(*rounding.middle(a.bounds), weights))
         center, radius = around(a.form.center, a.form.radius, weights)
         generators = torch.einsum("kij,ijp->kip", a.form.generators, weights)
-        form = Form(center, generators, radius, a.form.rows, a.form.axis)
+        form = Form(center, generators, radius, a.form.rows, a.form.along)
         yield concretised(name, bounds, form, symbols_of(a, b), sharp=sharp)

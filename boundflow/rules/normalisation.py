@@ -17,7 +17,6 @@ from .. import rounding
 from ..autograd_functions import applied, first_order, internal
 from ..bounded import Bounded
 from ..errors import UnsupportedOperator
-from ..forms import Form
 from ..operands import value, varies
 from ..rule_table import aten, replaces, rule
 from ..sets import Set, as_set, concretised, point
@@ -36,8 +35,7 @@ def charged(x: Set, amount: Tensor) -> Set:
     bounds = rounding.widened(x.bounds, amount)
     form = None
     if x.affine:
-        form = x.form
-        form = Form(form.center, form.generators, rounding.up(form.radius + amount), form.rows, form.axis)
+        form = x.form.with_radius(rounding.up(x.form.radius + amount))
     return concretised("rounding", bounds, form, x.symbols)
 
 

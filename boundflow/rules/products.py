@@ -92,7 +92,7 @@ def _bilinear(
         over = States(a, b, *others)
         remainders = [Remainder(interval(*view), None) for view in over.views]
         return over.result(name, remainders, nonnegative=never_negative)
-    (a, b), axis = own_axis(a, b)
+    (a, b), along = own_axis(a, b)
     over = States(a, b, *others)
     dims = max(x.dim() for x in (a, b) if isinstance(x, Tensor | Set))
 
@@ -102,7 +102,7 @@ def _bilinear(
     def right(x: Tensor, rows: Tensor) -> Tensor:
         return x * broadcast(rows, dims)
 
-    linear = linear_product(a, b, torch.mul, left, right, axis)
+    linear = linear_product(a, b, torch.mul, left, right, along)
     radii = [radius_of_product(x, y, torch.mul, 1) for x, y, *_ in over.views]
     remainders = [Remainder(interval(*view), radius) for view, radius in zip(over.views, radii, strict=True)]
     return over.result(name, remainders, linear, nonnegative=never_negative, sharp=sharp)
@@ -149,7 +149,7 @@ def square(x: Set) -> Set:
 
     radii = [radius(view, distance) for (view,), distance in zip(over.views, off, strict=True)]
     remainders = [Remainder(interval, radius) for interval, radius in zip(intervals, radii, strict=True)]
-    linear = Linear(f.center * f.center + middle, 2 * f.center * f.generators, f.rows, f.axis)
+    linear = Linear(f.center * f.center + middle, 2 * f.center * f.generators, f.rows, f.along)
     return over.result("square", remainders, linear, nonnegative=True)
 
 

@@ -12,11 +12,12 @@ import torch
 from torch import Tensor
 
 from .. import rounding
-from ..clean_state import Excess, OwnRows, Samples, without_own
+from ..clean_state import Excess, OwnRows, without_own
 from ..context import keeps_by_sample
 from ..forms import Form
 from ..operands import has_own_rows, only_touched, sample_axis, value, varies
 from ..rows import NO_ROWS
+from ..sample_axis import Samples
 from ..sets import Set
 from ..tuning import SUM_TERMS
 from .bilinear import Product, center_of_product, radius_of_product, row_products, without_own_rows
@@ -25,19 +26,16 @@ from .structural import selected
 
 def summed_over_samples(a: Set | Tensor, b: Set | Tensor) -> bool:
     """Whether a matrix product contracts the sample axis of one operand or of both, and they agree on the samples."""
-    marked = [x for x in (a, b) if isinstance(x, Set) and sample_axis(x) is not None]
-    batches = {x.form.rows.batch for x in marked if x.affine and x.form.rows.batch is not None}
-    owners = {x.clean.samples for x in marked if x.clean is not None}
-    agree = bool(marked) and len(batches) <= 1 and len(owners) <= 1
-    return agree and sample_axis(a) in (-1, None) and sample_axis(b) in (-2, None)
+    whose = {x.along.samples for x in (a, b) if isinstance(x, Set) and x.along is not None}
+    return len(whose) == 1 and sample_axis(a) in (-1, None) and sample_axis(b) in (-2, None)
 
 
 def clean_samples(a: Set | Tensor, b: Set | Tensor) -> Samples | None:
     """The samples that a matrix product sums over, if it is known what the operands are where they were left alone."""
-    known = [x.clean for x in (a, b) if isinstance(x, Set) and x.clean is not None]
+    known = [x.along for x in (a, b) if isinstance(x, Set) and x.clean is not None]
     if not known or not summed_over_samples(a, b) or any(only_touched(x) for x in (a, b)):
         return None
-    return known[0].samples
+    return known[0].samples if known[0] is not None else None
 
 
 def _outer(x: Tensor, y: Tensor) -> Tensor:
@@ -67,12 +65,12 @@ def own_terms(a: Set | Tensor, b: Set | Tensor) -> OwnRows | None:
     values, made = None, None
     for x, y, flipped in ((a, b, False), (b, a, True)):
         if has_own_rows(x):
-            batch, own = x.form.rows.batch, x.form.generators[x.form.rows.split()[2].to(x.device)]
+            own = x.form.generators[x.form.rows.split()[2].to(x.device)]
             center = y.form.center if isinstance(y, Set) else y
             part = _outer(center, own) if flipped else _outer(own, center)
             values = part if values is None else values.add_(part)
-            assert x.symbols is not None and batch is not None
-            made = OwnRows.of(batch, values, x.symbols.table, clean_samples(a, b))
+            assert x.symbols is not None and x.along is not None
+            made = OwnRows.of(x.along.samples, values, x.symbols.table, clean=clean_samples(a, b) is not None)
     return made
 
 

@@ -70,16 +70,16 @@ def largest(x: Set) -> Set:
     x = x if sample_axis(x) != -1 else x.dense()
     over = States(x, found=None)
     if not x.affine:
-        found = samples_of(x)
-        if found is not None:
-            over = States(x, found=(found[0], found[1] + 1))
+        along = samples_of(x)
+        if along is not None:
+            over = States(x, found=along.at(along.position + 1))
         remainders = [Remainder(view.bounds.amax(-1), None) for (view,) in over.views]
         return over.result("max", remainders, nonnegative=x.nonnegative)
     best = x.form.center.argmax(-1, keepdim=True)
     chosen = _along_last(x, best)
     ahead, kept = sub(x, chosen), _squeezed(chosen)
     if kept.clean is not None and ahead.clean is not None:
-        over = States(x, found=(kept.clean.samples, kept.clean.axis))
+        over = States(x, found=kept.along)
     excesses = [view.bounds[1].clamp_min(0.0).scatter(-1, best, 0.0).amax(-1) for view in (ahead, ahead.untouched)]
     middle, off = over.middle(excesses[: len(over.views)])
 

@@ -18,7 +18,7 @@ from ..errors import UnsupportedOperator
 from ..operands import sample_axis
 from ..rule_table import aten, rule
 from ..sets import Set, as_set
-from ..states import Linear, Remainder, States
+from ..states import Linear, Remainder, States, linear_part
 from .functions import EXP, SIGMOID
 from .linear import combination, sub, sum_
 from .products import mul
@@ -76,13 +76,13 @@ def softmax_last(x: Set) -> Set:
         charge = _softmax_charge(x, images[0])
         over = States(x, found=None if first.clean is None else over.found)
         radii = [rounding.up(view.form.radius + charge) for view in (first, first.untouched)]
-        linear = Linear(first.form.center, first.form.generators, first.form.rows, first.form.axis)
+        linear = linear_part(first.form)
     else:
         p = torch.softmax(x.form.center, -1)
         jacobian = p.unsqueeze(-1) * (torch.eye(x.shape[-1], dtype=x.dtype, device=x.device) - p.unsqueeze(-2))
         radii = [_softmax_radius(view, p, jacobian, image) for (view,), image in zip(over.views, images, strict=True)]
         generators = (jacobian @ x.form.generators.unsqueeze(-1)).squeeze(-1)
-        linear = Linear(p, generators, x.form.rows, x.form.axis)
+        linear = Linear(p, generators, x.form.rows, x.form.along)
     remainders = [Remainder(image, radius) for image, radius in zip(images, radii, strict=False)]
     return over.result("softmax", remainders[: len(over.views)], linear)
 
@@ -161,7 +161,7 @@ def log_softmax_last(x: Set) -> Set:
         return rounding.up(rounding.up(error + kept + _logit_error(view.bounds) + unit * center.abs()))
 
     remainders = [Remainder(image, radius(view)) for image, (view,) in zip(intervals, over.views, strict=True)]
-    linear = Linear(center, (slopes @ f.generators.unsqueeze(-1)).squeeze(-1), f.rows, f.axis)
+    linear = Linear(center, (slopes @ f.generators.unsqueeze(-1)).squeeze(-1), f.rows, f.along)
     return over.result("log_softmax", remainders, linear)
 
 

@@ -10,9 +10,10 @@ import torch
 from torch import Tensor
 
 import boundflow as bf
-from boundflow.clean_state import Clean, Samples
+from boundflow.clean_state import Remainder
 from boundflow.forms import Form
 from boundflow.operands import samples_of
+from boundflow.sample_axis import SampleAxis, Samples
 from boundflow.sets import Set
 from boundflow.states import States
 from boundflow.threats import AtMost, Linf
@@ -29,7 +30,8 @@ def known(touched: tuple[float, float], clean: tuple[float, float]) -> bf.Bounde
 
     The second may reach further: the parameters have seen the sample, and what it does to both may cancel.
     """
-    return bf.Bounded(Set(interval(*touched), clean=Clean(interval(*clean), None, -2, SAMPLES)))
+    along = SampleAxis(-2, SAMPLES)
+    return bf.Bounded(Set(interval(*touched), clean=Remainder(interval(*clean), None), along=along))
 
 
 def clean_holds(result: Any, value: float) -> bool:
@@ -87,6 +89,8 @@ KEPT = {
     "log_softmax": lambda x: torch.log_softmax(torch.cat((x, 2 * x), 1), 1),
     "division": lambda x: x / (2 + torch.tanh(x)),
     "cat": lambda x: torch.cat((x, x.tanh()), 1),
+    "average pooling": lambda x: torch.nn.functional.avg_pool2d(x.view(4, 1, 1, 2), (1, 2)),
+    "largest of a window": lambda x: torch.nn.functional.max_pool2d(x.view(4, 1, 1, 2), (1, 2)),
     "where": lambda x: torch.where(torch.tensor([True, False]), x, x.tanh()),
 }
 
@@ -98,7 +102,8 @@ def budgeted(domain: str, epsilon: float = 0.4) -> tuple[bf.Bounded, Tensor]:
     lifted = space.lift(observed, torch.zeros(4), torch.arange(4))[0]
     if domain == "interval":
         held = lifted.set
-        lifted = bf.Bounded(Set(held.bounds, None, space, clean=held.clean.but(held.clean.bounds, None)))
+        clean = Remainder(held.clean.bounds, None)
+        lifted = bf.Bounded(Set(held.bounds, None, space, clean=clean, along=held.along))
     return lifted, observed
 
 
