@@ -283,6 +283,8 @@ def unwrapped_all(operands: Iterable[object]) -> tuple[list[Any], Arithmetic]:
             symbols = held.symbols
             if symbols is not None and (found is None or symbols.arithmetic.outward > found.outward):
                 found = symbols.arithmetic
+        elif isinstance(operand, Tensor):
+            sets.append(_normalised(operand))
         elif isinstance(operand, list | tuple) and any(type(part) is Bounded for part in operand):
             inner, arithmetic = unwrapped_all(operand)
             sets.append(type(operand)(inner))
@@ -290,6 +292,18 @@ def unwrapped_all(operands: Iterable[object]) -> tuple[list[Any], Arithmetic]:
         else:
             sets.append(operand)
     return sets, found or thread.arithmetic
+
+
+def _normalised(x: Tensor) -> Set | Tensor:
+    """A plain operand as the set of itself, without a copy: what rules make of it must not share its memory.
+
+    Tensors of no dimension are numbers, which adapt to the dtype of the sets they meet; integers and conditions are
+    indices and masks. Both stay what they are.
+    """
+    if not x.dim() or not x.is_floating_point():
+        return x
+    inner = x.detach()
+    return Set(inner.expand(2, *inner.shape), exact=True)
 
 
 def wrapped(x: Any, strides: Sequence[layout.Strides] = ()) -> Any:

@@ -1,8 +1,12 @@
 """Operands of rules, and what a rule asks of several at once: their kind, their symbols, and the samples they share.
 
-An operand is a set, a plain tensor or a number. Two operands share a sample axis if it is the same axis, counted from
-the right, of the same batch: then position i of both belongs to sample i, and what rows and states say of it holds for
-the result. Otherwise own rows are written out, and it is forgotten what operands are where a sample was left alone.
+An operand is a set or a number: dispatch has made a set of one point of every plain floating-point tensor with an axis
+(`bounded.py`). A number may be a tensor without an axis, which adapts to the dtype of the sets it meets, and a tensor
+of integers counts as numbers.
+
+Two operands share a sample axis if it is the same axis, counted from the right, of the same samples (`sample_axis.py`):
+then position i of both belongs to sample i, and what rows and states say of it holds for the result. Otherwise own rows
+are written out, and it is forgotten what operands are where a sample was left alone.
 """
 
 from __future__ import annotations
@@ -18,7 +22,7 @@ from .sample_axis import SampleAxis
 from .sets import Set
 from .symbols import Symbols
 
-Operand = Set | Tensor | float  # of a rule; where one has a shape in any case, ``Set | Tensor``
+Operand = Set | Tensor | float
 Part = TypeVar("Part", Set, Set | Tensor, Operand)
 
 
@@ -69,6 +73,16 @@ def own_axis(*operands: Part) -> tuple[list[Part], SampleAxis | None]:
     if agree and apart and along.fits(shape):
         return list(operands), along
     return [x.dense() if isinstance(x, Set) else x for x in operands], None
+
+
+def dims_of(*operands: Operand) -> int:
+    """How many axes the result of an elementwise operator has."""
+    return max(0 if isinstance(x, int | float) else x.dim() for x in operands)
+
+
+def any_affine(*operands: Operand | None) -> bool:
+    """Whether one of several operands has generator rows."""
+    return any(type(x) is Set and x.affine for x in operands)
 
 
 def _together(operands: Iterable[Operand | None]) -> torch.Size:

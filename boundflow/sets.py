@@ -114,6 +114,11 @@ class Set:
         return self._form
 
     @property
+    def center(self) -> Tensor:
+        """The center of the form, which a set of one point need not make."""
+        return self.bounds[0] if self.exact else self.form.center
+
+    @property
     def deviation(self) -> Tensor:
         """s of every rule: how far a value can be from the center, by the interval or by the form, the smaller."""
         return torch.minimum(rounding.deviation(self.bounds, self.form.center), self.form.reach)

@@ -24,14 +24,12 @@ from .. import rounding
 from ..forms import Form
 from ..operands import (
     Operand,
-    plain,
     reference,
-    value,
     varies,
 )
 from ..rows import NO_ROWS, Rows
 from ..sample_axis import SampleAxis
-from ..sets import Set, as_set
+from ..sets import Set
 from ..states import Linear
 from .linear import as_tensor
 
@@ -51,7 +49,7 @@ def linear_product(
 
 def row_products(a: Operand, b: Operand, left: Product, right: Product) -> tuple[Tensor, Rows]:
     """``f(Ga, cb) + f(ca, Gb)`` over the common rows."""
-    first, second = (x.form if isinstance(x, Set) and not x.exact else None for x in (a, b))
+    first, second = (x.form if varies(x) else None for x in (a, b))
     rows = NO_ROWS
     for form in (first, second):
         rows = rows.union(form.rows) if form is not None else rows
@@ -69,7 +67,7 @@ def row_products(a: Operand, b: Operand, left: Product, right: Product) -> tuple
 
 def center_of_product(a: Operand, b: Operand, f: Product) -> Tensor:
     """``f(ca, cb)``."""
-    first, second = (x.form.center if isinstance(x, Set) and not x.exact else None for x in (a, b))
+    first, second = (x.form.center if varies(x) else None for x in (a, b))
     like = first if first is not None else second
     assert like is not None
     return f(as_tensor(a, like) if first is None else first, as_tensor(b, like) if second is None else second)
@@ -87,26 +85,25 @@ def radius_of_product(a: Operand, b: Operand, f: Product, terms: float) -> Tenso
     elif varies(a):
         radius = f(rounding.up(a.form.radius + charge * a.form.modulus), as_tensor(b, a.bounds).abs())
     else:
-        assert isinstance(b, Set)
+        assert varies(b)
         radius = f(as_tensor(a, b.bounds).abs(), rounding.up(b.form.radius + charge * b.form.modulus))
     return rounding.up(radius) + lost
 
 
-def ball_product(a: Set | Tensor, b: Set | Tensor, f: Product, terms: float) -> tuple[Tensor, Tensor]:
+def ball_product(a: Set, b: Set, f: Product, terms: float) -> tuple[Tensor, Tensor]:
     """Rump's product of two balls, rounding included: three products, or two when one operand is a point."""
-    like = reference(a, b)
-    charge, lost = rounding.gamma(terms, like.dtype), rounding.tiny(terms, like.dtype)
-    if varies(a) and varies(b):
+    charge, lost = rounding.gamma(terms, a.dtype), rounding.tiny(terms, a.dtype)
+    if not a.exact and not b.exact:
         (center_a, radius_a), (center_b, radius_b) = middle(a), middle(b)
         modulus_b = center_b.abs()
         inner = torch.add(radius_b, modulus_b + radius_b, alpha=charge)
         radius = f(center_a.abs() + radius_a, inner).add_(f(radius_a, modulus_b))
         return f(center_a, center_b), radius.add_(lost)
-    if isinstance(b, Set) and plain(a):
-        y, (center, radius) = value(a), middle(b)
+    if not b.exact:
+        y, (center, radius) = a.center, middle(b)
         wide = radius + charge * (center.abs() + radius)
         return f(y, center), f(y.abs(), wide).add_(lost)
-    y, (center, radius) = value(b), middle(like)  # a is the set
+    y, (center, radius) = b.center, middle(a)
     wide = radius + charge * (center.abs() + radius)
     return f(center, y), f(wide, y.abs()).add_(lost)
 
@@ -118,21 +115,21 @@ def middle(x: Set) -> tuple[Tensor, Tensor]:
     return x.form.center, x.form.radius
 
 
-def interval_of(a: Set | Tensor, b: Set | Tensor, f: Product, terms: float) -> Tensor:
+def interval_of(a: Set, b: Set, f: Product, terms: float) -> Tensor:
     """The interval of a product of two intervals, whatever their forms are."""
     return rounding.around(*ball_product(interval_alone(a), interval_alone(b), f, terms))
 
 
-def interval_alone(x: Set | Tensor) -> Set | Tensor:
+def interval_alone(x: Set) -> Set:
     """An operand without its form: where samples were left alone, the form still has the center of the touched ones.
 
     A flipped label is at the other end of its interval; the ball around the middle that holds the clean end holds both.
     """
-    return Set(x.bounds) if isinstance(x, Set) and not x.exact else x
+    return x if x.exact else Set(x.bounds)
 
 
-def without_own_rows(x: Set | Tensor) -> Form:
-    form = as_set(x).form
+def without_own_rows(x: Set) -> Form:
+    form = x.form
     if form.rows.batch is None:
         return form
     rest, where, _ = form.rows.split()

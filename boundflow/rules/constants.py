@@ -101,10 +101,10 @@ def fill(x: Set, number: Operand) -> Set:
 @rule(aten.copy.default, example=None)
 def copy(x: Set, source: Set | Tensor, non_blocking: bool = False) -> Set:
     """``x.copy_(source)``: the set of the source, in the dtype and on the device of the target."""
-    if not isinstance(source, Set):
-        source = constant(source.detach().to(x.device).clone(), x.dtype, x.device)
-    else:
-        source = to_copy(source, dtype=x.dtype, device=x.device)
+    made = constant(source.detach().to(x.device), x.dtype, x.device) if isinstance(source, Tensor) else source
+    source = to_copy(made, dtype=x.dtype, device=x.device)
+    if source.exact:  # its memory may be that of a plain tensor, which may be written to
+        source = selected(source, lambda tensor, lead: tensor.clone())
     return selected(source, lambda tensor, lead: expand(tensor, lead, x.shape))
 
 

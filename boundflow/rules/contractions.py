@@ -12,7 +12,7 @@ from torch import Tensor
 
 from .. import rounding
 from ..factors import Factors
-from ..operands import only_touched, reference, same_kind, sample_axis, symbols_of, value, varies
+from ..operands import only_touched, same_kind, sample_axis, symbols_of
 from ..sample_axis import SampleAxis
 from ..sets import Set, concretised
 from ..states import Remainder, States
@@ -30,24 +30,23 @@ from .corners import within_corners
 from .linear import combination
 from .sample_sums import clean_samples, own_terms, sample_sum_form, summed_over_samples, with_excess, worst_product
 
-Rule = Callable[[Set | Tensor, Set | Tensor], tuple[Set | Tensor, Set | Tensor, SampleAxis | None]]
+Rule = Callable[[Set, Set], tuple[Set, Set, SampleAxis | None]]
 
 
-def apart(a: Set | Tensor, b: Set | Tensor) -> tuple[Set | Tensor, Set | Tensor, SampleAxis | None]:
+def apart(a: Set, b: Set) -> tuple[Set, Set, SampleAxis | None]:
     """For operators that mix all positions: own rows are written out before."""
-    a, b = (x.dense() if isinstance(x, Set) else x for x in (a, b))
-    return a, b, None
+    return a.dense(), b.dense(), None
 
 
 def contraction(
     name: str,
-    a: Set | Tensor,
-    b: Set | Tensor,
+    a: Set,
+    b: Set,
     f: Product,
     left: Product,
     right: Product,
     terms: float,
-    bias: Set | Tensor | None = None,
+    bias: Set | None = None,
     samples: Rule = apart,
 ) -> Set:
     """A bilinear operator that sums ``terms`` products, and adds a bias (which counts among the terms).
@@ -55,8 +54,8 @@ def contraction(
     ``samples`` says where the sample axis of the operands ends up.
     """
     same_kind(a, b, bias)
-    rounding.require_full_precision(reference(a, b))
-    if any(isinstance(x, Set) and x.affine for x in (a, b, bias)):
+    rounding.require_full_precision(a)
+    if a.affine or b.affine or (bias is not None and bias.affine):
         if bias is not None:
             product = _affine_contraction(name, a, b, f, left, right, terms, samples, sharp=False)
             factors = _factors(a, b, bias) if samples is matrix_samples else None
@@ -68,16 +67,16 @@ def contraction(
         product = _affine_contraction(name, a, b, f, left, right, terms, samples)
         return product if bias is None else combination(name, [(product, 1.0), (bias, 1.0)], terms=terms + 3)
 
-    def interval(a: Set | Tensor, b: Set | Tensor, bias: Set | Tensor | None = None) -> Tensor:
+    def interval(a: Set, b: Set, bias: Set | None = None) -> Tensor:
         center, radius = ball_product(a, b, f, terms + 2)
         if bias is not None:
-            ball: tuple[Tensor, Tensor | float] = middle(bias) if varies(bias) else (value(bias), 0.0)
+            ball: tuple[Tensor, Tensor | float] = (bias.center, 0.0) if bias.exact else middle(bias)
             added, spread = ball
             center = center + added
             radius = torch.add(radius + spread, added.abs() + spread, alpha=rounding.gamma(terms + 2, center.dtype))
         return rounding.around(center, radius)
 
-    if not any(isinstance(x, Set) and x.clean is not None for x in (a, b)):
+    if a.clean is None and b.clean is None:
         return concretised(name, interval(a, b, bias), None, symbols_of(a, b, bias))
     over = _apart_states(a, b, samples(a, b)[2], *(() if bias is None else (bias,)))
     views = [over.views[0], *(tuple(map(interval_alone, view)) for view in over.views[1:])]
@@ -86,8 +85,8 @@ def contraction(
 
 def _affine_contraction(
     name: str,
-    a: Set | Tensor,
-    b: Set | Tensor,
+    a: Set,
+    b: Set,
     f: Product,
     left: Product,
     right: Product,
@@ -96,7 +95,7 @@ def _affine_contraction(
     sharp: bool = True,
 ) -> Set:
     """Without a bias. With one, the sum is made sharp, not this."""
-    affine = any(isinstance(x, Set) and x.affine for x in (a, b))
+    affine = a.affine or b.affine
     excess, own = None, own_terms(a, b) if samples is matrix_samples and summed_over_samples(a, b) else None
     if samples is matrix_samples and clean_samples(a, b) is not None:
         excess = worst_product(a, b, terms, affine, own)
@@ -117,7 +116,7 @@ def _affine_contraction(
     return over.result(name, remainders, linear, sharp=sharp, factors=factors)
 
 
-def _factors(a: Set | Tensor, b: Set | Tensor, bias: Set | Tensor | None) -> Factors | None:
+def _factors(a: Set, b: Set, bias: Set | None) -> Factors | None:
     """A product by its factors, if none of them lets samples meet; own rows are left to the product."""
     if sample_axis(b) is not None or (bias is not None and (bias.dim() != 1 or sample_axis(bias) is not None)):
         return None
@@ -126,27 +125,25 @@ def _factors(a: Set | Tensor, b: Set | Tensor, bias: Set | Tensor | None) -> Fac
     return Factors(without_own_rows(a), without_own_rows(b), None if bias is None else without_own_rows(bias))
 
 
-def _apart_states(
-    a: Set | Tensor, b: Set | Tensor, along: SampleAxis | None, *others: Set | Tensor
-) -> States[Set | Tensor]:
+def _apart_states(a: Set, b: Set, along: SampleAxis | None, *others: Set) -> States[Set]:
     """The states of a product that leaves samples apart, on this axis: one of the factors may know its clean state."""
-    known = [x for x in (a, b) if isinstance(x, Set) and x.clean is not None]
+    known = [x for x in (a, b) if x.clean is not None]
     if along is None or len(known) != 1 or any(only_touched(x) for x in (a, b)):
         return States(a, b, *others, found=None)
     return States(a, b, *others, found=along)
 
 
-def matrix_samples(a: Set | Tensor, b: Set | Tensor) -> tuple[Set | Tensor, Set | Tensor, SampleAxis | None]:
+def matrix_samples(a: Set, b: Set) -> tuple[Set, Set, SampleAxis | None]:
     """Rows of a or columns of b may be samples, not both; sums over samples are handled apart."""
-    if isinstance(a, Set) and sample_axis(a) == -2 and sample_axis(b) is None:
+    if sample_axis(a) == -2 and sample_axis(b) is None:
         return a, b, a.along
-    if isinstance(b, Set) and sample_axis(b) == -1 and sample_axis(a) is None:
+    if sample_axis(b) == -1 and sample_axis(a) is None:
         return a, b, b.along
     return apart(a, b)
 
 
-def first_samples(a: Set | Tensor, b: Set | Tensor) -> tuple[Set | Tensor, Set | Tensor, SampleAxis | None]:
+def first_samples(a: Set, b: Set) -> tuple[Set, Set, SampleAxis | None]:
     """The first axis of a may be the samples, as in a convolution."""
-    if isinstance(a, Set) and sample_axis(a) == -a.dim() and sample_axis(b) is None:
+    if sample_axis(a) == -a.dim() and sample_axis(b) is None:
         return a, b, a.along
     return apart(a, b)

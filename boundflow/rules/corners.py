@@ -28,9 +28,7 @@ from ..tuning import MOST_ENDS, WORTH_ENDS
 from .linear import combination
 
 
-def within_corners(
-    name: str, product: Set, a: Set | Tensor, b: Set | Tensor, bias: Set | Tensor | None, terms: float
-) -> Set:
+def within_corners(name: str, product: Set, a: Set, b: Set, bias: Set | None, terms: float) -> Set:
     """A matrix product ``a b + bias``, within the bounds that follow from the signs of test inputs a."""
     if not has_own_rows(a) or a.form.axis != -2:
         return product

@@ -21,7 +21,7 @@ from .. import rounding
 from ..operands import Operand, nonnegative, own_axis, plain, same_kind, samples_of, symbols_of, value
 from ..rule_table import aten, rule
 from ..sample_axis import SampleAxis
-from ..sets import Set, as_set, point
+from ..sets import Set, as_set
 from ..states import Linear, Remainder, States
 from .constants import constant
 from .linear import broadcast, combination
@@ -208,8 +208,7 @@ def _choice(certain: Tensor, undecided: Tensor, x: Tensor, y: Tensor, between: T
 )
 def masked_fill(x: Set | Tensor, mask: Set | Tensor, fill: Operand) -> Set:
     fill = value(fill) if plain(fill) else fill
-    if not isinstance(x, Set):
-        x = point(x)
+    x = as_set(x)
     return where(mask, constant(fill, x.dtype, x.device), x)
 
 

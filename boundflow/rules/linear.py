@@ -21,7 +21,17 @@ from ..context import keeps_by_sample
 from ..errors import MixedTensors, UnsupportedOperator
 from ..factors import Factors
 from ..forms import Form
-from ..operands import Operand, has_own_rows, nonnegative, own_axis, same_kind, value, varies
+from ..operands import (
+    Operand,
+    any_affine,
+    dims_of,
+    has_own_rows,
+    nonnegative,
+    own_axis,
+    same_kind,
+    value,
+    varies,
+)
 from ..rows import NO_ROWS
 from ..rule_table import aten, rule
 from ..sample_axis import SampleAxis
@@ -234,14 +244,14 @@ def combination(
     operands: list[Operand] = [x for x, _ in summands]
     along = None
     same_kind(*operands)
-    affine = any(type(x) is Set and x.affine for x in operands)
+    affine = any_affine(*operands)
     if affine:
         operands, along = own_axis(*operands)
         summands = [(x, a) for x, (_, a) in zip(operands, summands, strict=True)]
         if along is None and charged is not None:
             charged = [(x.dense() if isinstance(x, Set) else x, a) for x, a in charged]
     sets = [x for x in operands if isinstance(x, Set)]
-    like, dims = sets[0].bounds, max(x.dim() for x in operands if isinstance(x, Tensor | Set))
+    like, dims = sets[0].bounds, dims_of(*operands)
     for x, a in summands:
         rounding.require_normal(a, like.dtype)
         if isinstance(x, int | float):
@@ -302,7 +312,7 @@ def _combined(
     """The linear part of ``sum_i a_i x_i``."""
     rows = NO_ROWS
     for part in sets:
-        rows = rows.union(part.form.rows)
+        rows = rows.union(part.form.rows) if part.affine else rows
     like, dims = sets[0].bounds, len(shape)
     center = torch.zeros(shape, dtype=like.dtype, device=like.device)
     generators = center.new_zeros(len(rows), *shape)
@@ -349,7 +359,7 @@ def add(x: Operand, y: Operand, *, alpha: float = 1) -> Set:
         terms = [(x, 1 + alpha * decay), (remembered.rest, float(alpha))]
         charged = [(x, 1 + abs(alpha * decay)), (remembered.rest, float(alpha))]
     result = combination("add", terms, charged=charged)
-    if isinstance(y, Set) and y.parameter and isinstance(x, Set):
+    if isinstance(y, Set) and y.parameter and varies(x):
         result.remembered = Remembered(x, y, float(alpha))
     return result
 

@@ -12,7 +12,19 @@ from torch import Tensor
 
 from .. import rounding
 from ..errors import VoidBounds
-from ..operands import Operand, Part, nonnegative, own_axis, plain, reference, same_kind, symbols_of, varies
+from ..operands import (
+    Operand,
+    Part,
+    any_affine,
+    dims_of,
+    nonnegative,
+    own_axis,
+    plain,
+    reference,
+    same_kind,
+    symbols_of,
+    varies,
+)
 from ..rule_table import aten, rule
 from ..sets import Set, as_set
 from ..states import Linear, Remainder, States
@@ -28,7 +40,7 @@ def hull(corners: Tensor, dims: int | tuple[int, ...] = 0) -> Tensor:
 
 def _elementwise(a: Operand, b: Operand, f: Product) -> Tensor:
     """The exact hull of f over two intervals: f is monotone in each operand, so the corners suffice."""
-    dims = max(x.dim() for x in (a, b) if isinstance(x, Tensor | Set))
+    dims = dims_of(a, b)
     if varies(a) and varies(b):
         return hull(f(broadcast(a.bounds, dims).unsqueeze(1), broadcast(b.bounds, dims).unsqueeze(0)), (0, 1))
     like = reference(a, b).bounds
@@ -88,13 +100,13 @@ def _bilinear(
     *others: Operand,
 ) -> Set:
     """``a b`` as an affine form, with an interval of its own, which may ask for other operands, in every state."""
-    if not any(type(x) is Set and x.affine for x in (a, b)):
+    if not any_affine(a, b):
         over = States(a, b, *others)
         remainders = [Remainder(interval(*view), None) for view in over.views]
         return over.result(name, remainders, nonnegative=never_negative)
     (a, b), along = own_axis(a, b)
     over = States(a, b, *others)
-    dims = max(x.dim() for x in (a, b) if isinstance(x, Tensor | Set))
+    dims = dims_of(a, b)
 
     def left(rows: Tensor, y: Tensor) -> Tensor:
         return broadcast(rows, dims) * y

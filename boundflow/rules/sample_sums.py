@@ -15,7 +15,7 @@ from .. import rounding
 from ..clean_state import Excess, OwnRows, without_own
 from ..context import keeps_by_sample
 from ..forms import Form
-from ..operands import has_own_rows, only_touched, sample_axis, value, varies
+from ..operands import has_own_rows, only_touched, sample_axis
 from ..rows import NO_ROWS
 from ..sample_axis import Samples
 from ..sets import Set
@@ -24,15 +24,15 @@ from .bilinear import Product, center_of_product, radius_of_product, row_product
 from .structural import selected
 
 
-def summed_over_samples(a: Set | Tensor, b: Set | Tensor) -> bool:
+def summed_over_samples(a: Set, b: Set) -> bool:
     """Whether a matrix product contracts the sample axis of one operand or of both, and they agree on the samples."""
-    whose = {x.along.samples for x in (a, b) if isinstance(x, Set) and x.along is not None}
+    whose = {x.along.samples for x in (a, b) if x.along is not None}
     return len(whose) == 1 and sample_axis(a) in (-1, None) and sample_axis(b) in (-2, None)
 
 
-def clean_samples(a: Set | Tensor, b: Set | Tensor) -> Samples | None:
+def clean_samples(a: Set, b: Set) -> Samples | None:
     """The samples that a matrix product sums over, if it is known what the operands are where they were left alone."""
-    known = [x.along for x in (a, b) if isinstance(x, Set) and x.clean is not None]
+    known = [x.along for x in (a, b) if x.clean is not None]
     if not known or not summed_over_samples(a, b) or any(only_touched(x) for x in (a, b)):
         return None
     return known[0].samples if known[0] is not None else None
@@ -43,38 +43,35 @@ def _outer(x: Tensor, y: Tensor) -> Tensor:
     return x.transpose(-1, -2).unsqueeze(-1) * y.unsqueeze(-2)
 
 
-def _pieces(a: Set | Tensor, b: Set | Tensor) -> Iterator[Set | Tensor]:
+def _pieces(a: Set, b: Set) -> Iterator[Set]:
     """The first factor in pieces of rows, so that the terms of the product fit into memory."""
     size = max(1, SUM_TERMS // max(1, a.shape[1] * b.shape[1]))
     for begin in range(0, a.shape[0], size):
         yield _narrowed(a, begin, min(size, a.shape[0] - begin))
 
 
-def _narrowed(a: Set | Tensor, begin: int, size: int) -> Set | Tensor:
-    if not isinstance(a, Set):
-        return a[begin : begin + size]
+def _narrowed(a: Set, begin: int, size: int) -> Set:
     return selected(a, lambda tensor, lead: tensor.narrow(lead, begin, size))
 
 
-def _untouched(*operands: Set | Tensor) -> list[Set | Tensor]:
-    return [x.untouched if isinstance(x, Set) else x for x in operands]
+def _untouched(*operands: Set) -> list[Set]:
+    return [x.untouched for x in operands]
 
 
-def own_terms(a: Set | Tensor, b: Set | Tensor) -> OwnRows | None:
+def own_terms(a: Set, b: Set) -> OwnRows | None:
     """Own rows of the terms of a product over samples: ``a^f_mi b_ip + a_mi b^f_ip``."""
     values, made = None, None
     for x, y, flipped in ((a, b, False), (b, a, True)):
         if has_own_rows(x):
             own = x.form.generators[x.form.rows.split()[2].to(x.device)]
-            center = y.form.center if isinstance(y, Set) else y
-            part = _outer(center, own) if flipped else _outer(own, center)
+            part = _outer(y.center, own) if flipped else _outer(own, y.center)
             values = part if values is None else values.add_(part)
             assert x.symbols is not None and x.along is not None
             made = OwnRows.of(x.along.samples, values, x.symbols.table, clean=clean_samples(a, b) is not None)
     return made
 
 
-def worst_product(a: Set | Tensor, b: Set | Tensor, terms: float, affine: bool, own: OwnRows | None) -> Excess:
+def worst_product(a: Set, b: Set, terms: float, affine: bool, own: OwnRows | None) -> Excess:
     """``sum_i a_mi b_ip`` where at most k samples i are touched: exact hulls, and radii, of every term."""
     samples = clean_samples(a, b)
     assert samples is not None
@@ -102,15 +99,15 @@ def worst_product(a: Set | Tensor, b: Set | Tensor, terms: float, affine: bool, 
     return Excess.beside(parts)
 
 
-def _term_hulls(a: Set | Tensor, b: Set | Tensor) -> Tensor:
-    ends = [list(x.bounds) if varies(x) else [value(x)] for x in (a, b)]
+def _term_hulls(a: Set, b: Set) -> Tensor:
+    ends = [[x.center] if x.exact else list(x.bounds) for x in (a, b)]
     corners = torch.stack([_outer(x, y) for x in ends[0] for y in ends[1]])
     return torch.stack((corners.amin(0), corners.amax(0)))
 
 
 def sample_sum_form(
-    a: Set | Tensor,
-    b: Set | Tensor,
+    a: Set,
+    b: Set,
     f: Product,
     left: Product,
     right: Product,
@@ -120,13 +117,11 @@ def sample_sum_form(
 ) -> Form:
     """``sum_i a_mi b_ip`` over samples i: own row f at i becomes a row of its own."""
     center, radius = center_of_product(a, b, f), radius_of_product(a, b, f, terms)
-    batches = [x.form.rows.batch for x in (a, b) if isinstance(x, Set) and x.affine]
+    batches = [x.form.rows.batch for x in (a, b) if x.affine]
     batch = next((batch for batch in batches if batch is not None), None)
-    first, second = (
-        Set(x.bounds, without_own_rows(x), x.symbols) if isinstance(x, Set) and x.affine else x for x in (a, b)
-    )
+    first, second = (Set(x.bounds, without_own_rows(x), x.symbols) if x.affine else x for x in (a, b))
     generators, rows = center.new_zeros(0, *center.shape), NO_ROWS
-    if any(isinstance(x, Set) and x.affine for x in (first, second)):
+    if first.affine or second.affine:
         generators, rows = row_products(first, second, left, right)
     if batch is not None and own is not None:
         union = rows.union(batch.distinct)

@@ -22,7 +22,14 @@ from ..autograd_functions import applied, first_order, internal
 from ..bounded import Bounded
 from ..errors import Undecided, UnsupportedOperator
 from ..forms import Form
-from ..operands import reference, same_kind, sample_axis, samples_of, varies
+from ..operands import (
+    any_affine,
+    reference,
+    same_kind,
+    sample_axis,
+    samples_of,
+    varies,
+)
 from ..rule_table import aten, replaces, rule
 from ..sets import Set, as_set
 from ..states import Remainder, States, linear_part
@@ -50,7 +57,7 @@ def maximum(a: Set | Tensor, b: Set | Tensor) -> Set:
         return bounds.expand(2, *bounds.shape[1:])
 
     over = States(a, b)
-    if not any(isinstance(x, Set) and x.affine for x in (a, b)):
+    if not any_affine(a, b):
         return over.result("maximum", [Remainder(interval(*view), None) for view in over.views])
     composed = combination("maximum", [(b, 1.0), (apply(RELU, sub(a, b)), 1.0)])
     if composed.clean is None:

@@ -22,7 +22,7 @@ from ..operands import has_own_rows, only_touched, own_axis, same_kind
 from ..rows import NO_ROWS
 from ..rule_table import Example, aten, rule
 from ..sample_axis import SampleAxis
-from ..sets import Set, as_set, point
+from ..sets import Set, as_set
 from ..states import Linear, States
 
 PartMap = Callable[[Tensor, int], Tensor]  # one function for every part of a set: a tensor and its ``lead``
@@ -198,14 +198,19 @@ def _common_axis(marked: Sequence[Set], dim: int) -> SampleAxis | None:
     return along if along is not None and along.position + marked[0].dim() != dim else None
 
 
+def _side_by_side(parts: Sequence[Set | Tensor]) -> list[Set]:
+    """Parts as sets; whole numbers have the dtype of the sets that they meet."""
+    dtype = next(part.dtype for part in parts if isinstance(part, Set))
+    sets = [as_set(part if part.is_floating_point() or isinstance(part, Set) else part.to(dtype)) for part in parts]
+    same_kind(*sets)
+    return sets
+
+
 @rule(aten.cat.default, example=lambda t: ([t(2, 3), t(1, 3)], 0))
 def cat(parts: Sequence[Set | Tensor], dim: int = 0) -> Set:
-    """Rows are first padded to common rows; a plain part has zero rows."""
-    same_kind(*parts)
-    kept = [part for part in parts if not (part.dim() == 1 and part.shape[0] == 0)]
-    reference = next(part for part in kept if isinstance(part, Set))
-    sets = [part if isinstance(part, Set) else point(part.to(reference.dtype)) for part in kept]
-    dim = dim % reference.dim()
+    """Rows are first padded to common rows; a part without rows has zeros."""
+    sets = [part for part in _side_by_side(parts) if not (part.dim() == 1 and part.shape[0] == 0)]
+    dim = dim % sets[0].dim()
     marked = [part for part in sets if has_own_rows(part)]
     along = _common_axis(marked, dim)
     if marked and along is None:
@@ -234,13 +239,8 @@ def cat(parts: Sequence[Set | Tensor], dim: int = 0) -> Set:
 @rule(aten.stack.default, example=lambda t: ([t(2, 3), t(2, 3)], -1))
 def stack(parts: Sequence[Set | Tensor], dim: int = 0) -> Set:
     dim = dim % (parts[0].dim() + 1)
-
-    def widened(part: Set | Tensor) -> Set | Tensor:
-        if isinstance(part, Set):
-            return selected(part, lambda tensor, lead: unsqueeze(tensor, lead, dim))
-        return part.unsqueeze(dim)
-
-    return cat([widened(part) for part in parts], dim)
+    sets = _side_by_side(parts)
+    return cat([selected(part, lambda tensor, lead: unsqueeze(tensor, lead, dim)) for part in sets], dim)
 
 
 # --- among zeros, or among elements of another tensor ---
