@@ -9,10 +9,8 @@ would have. An operator that is not in the table raises.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
-from functools import wraps
 from itertools import zip_longest
-from typing import Any, Concatenate, NoReturn, ParamSpec, SupportsIndex, TypeVar
+from typing import Any, SupportsIndex
 
 import numpy as np
 import torch
@@ -20,28 +18,28 @@ from torch import Tensor
 from torch._ops import OpOverload
 
 from . import layout, rounding
-from .context import Arithmetic, thread, using
+from .context import Arithmetic, thread
 from .errors import (
     BoundFlowError,
     MixedTensors,
     PlainTarget,
     StaleAlias,
-    Undecided,
     UnsupportedOperator,
 )
 from .forms import Form
 from .rows import Rows
+from .rule_table import FUNCTIONS as FUNCTIONS
+from .rule_table import RULES as RULES
+from .rule_table import Rule as Rule
+from .rule_table import aten as aten
+from .rule_table import replaces as replaces
+from .rule_table import rule as rule
+from .sample_axis import SampleAxis
 from .sets import Set, concretised, point
 from .symbols import Symbols
 
-aten = torch.ops.aten
-
-Example = Callable[..., tuple[Any, ...]]  # see `rule`
-Registered = TypeVar("Registered", bound=Callable[..., object])
-Arguments = ParamSpec("Arguments")
-Gradients = Set | tuple[Set | None, ...]  # one for each argument of a forward pass
 Parts = tuple[Tensor, Tensor, Tensor, np.ndarray]  # of a form: center, rows, radius, and the numbers of the rows
-Context = tuple[Rows | None, int | None, Symbols | None, bool, bool]
+Context = tuple[Rows | None, SampleAxis | None, Symbols | None, bool, bool]
 
 
 class Bounded(torch.Tensor):
@@ -178,15 +176,15 @@ class Bounded(torch.Tensor):
     def __tensor_flatten__(self) -> tuple[list[str], Context]:
         found = self.set
         names = ["_bounds"] + (["_center", "_generators", "_radius"] if found._form is not None else [])
-        rows, axis = (found.form.rows, found.form.axis) if found._form is not None else (None, None)
-        return names, (rows, axis, found.symbols, found.exact, found.nonnegative)
+        rows, along = (found.form.rows, found.form.along) if found._form is not None else (None, None)
+        return names, (rows, along, found.symbols, found.exact, found.nonnegative)
 
     @staticmethod
     def __tensor_unflatten__(inner: dict[str, Tensor], context: Context, size: object, stride: object) -> Bounded:
-        rows, axis, symbols, exact, nonnegative = context
+        rows, along, symbols, exact, nonnegative = context
         form = None
         if rows is not None:
-            form = Form(inner["_center"], inner["_generators"], inner["_radius"], rows, axis)
+            form = Form(inner["_center"], inner["_generators"], inner["_radius"], rows, along)
         return Bounded(Set(inner["_bounds"], form, symbols, exact, nonnegative))
 
     _bounds = property(lambda self: self.set.bounds)
@@ -223,7 +221,7 @@ class Bounded(torch.Tensor):
             before, thread.arithmetic = thread.arithmetic, arithmetic
             try:
                 if rule.writes is not None:
-                    return rule.write(args, operands, kwargs)
+                    return _written(rule, args, operands, kwargs)
                 result = rule.apply(*(args if rule.of_tensors else operands), **kwargs)
             finally:
                 thread.arithmetic = before
@@ -236,6 +234,31 @@ class Bounded(torch.Tensor):
                 for view in result if isinstance(result, list | tuple) else (result,):
                     view._recorded = args[0]._version
             return result
+
+
+def _written(rule: Rule, args: tuple[Any, ...], operands: list[Any], kwargs: Any) -> Bounded:
+    """Compute out of place, then replace the inner tensors of the target.
+
+    The version counter goes up after we return, so the version to expect is one more than now.
+    """
+    target = args[rule.writes] if isinstance(rule.writes, int) else kwargs.pop(rule.writes)
+    if not isinstance(target, Bounded):
+        raise PlainTarget(
+            f"{rule.operator} would store a set in a plain tensor, which would silently lose the bounds. Write "
+            "`total = total + loss` instead of `total += loss`; lift a model before its optimizer keeps state."
+        )
+    result = rule.apply(*operands, **kwargs)
+    if result.shape != target.shape or result.dtype != target.dtype:
+        raise MixedTensors(
+            f"{rule.operator} gives {tuple(result.shape)} {result.dtype}, "
+            f"which does not fit its target of {tuple(target.shape)} {target.dtype}"
+        )
+    made = Set(result.bounds, result._form, result.symbols or target.set.symbols, False, result.nonnegative)
+    made.clean, made.along, made.excess = result.clean, result.along, result.excess
+    made.parameter = target.is_leaf and target.requires_grad
+    target.set = made
+    target._recorded = target._version + 1
+    return target
 
 
 def exact(value: Tensor, symbols: Symbols | None = None) -> Bounded:
@@ -264,6 +287,8 @@ def unwrapped_all(operands: Iterable[object]) -> tuple[list[Any], Arithmetic]:
             symbols = held.symbols
             if symbols is not None and (found is None or symbols.arithmetic.outward > found.outward):
                 found = symbols.arithmetic
+        elif isinstance(operand, Tensor):
+            sets.append(_normalised(operand))
         elif isinstance(operand, list | tuple) and any(type(part) is Bounded for part in operand):
             inner, arithmetic = unwrapped_all(operand)
             sets.append(type(operand)(inner))
@@ -271,6 +296,18 @@ def unwrapped_all(operands: Iterable[object]) -> tuple[list[Any], Arithmetic]:
         else:
             sets.append(operand)
     return sets, found or thread.arithmetic
+
+
+def _normalised(x: Tensor) -> Set | Tensor:
+    """A plain operand as the set of itself, without a copy: what rules make of it must not share its memory.
+
+    Tensors of no dimension are numbers, which adapt to the dtype of the sets they meet; integers and conditions are
+    indices and masks. Both stay what they are.
+    """
+    if not x.dim() or not x.is_floating_point():
+        return x
+    inner = x.detach()
+    return Set(inner.expand(2, *inner.shape), exact=True)
 
 
 def wrapped(x: Any, strides: Sequence[layout.Strides] = ()) -> Any:
@@ -296,156 +333,3 @@ def _rebuild(
         form = Form(center, generators, radius, Rows(numbers))
     rebuilt = Bounded(Set(bounds, form, symbols, *kind), requires_grad)
     return torch.nn.Parameter(rebuilt, requires_grad) if parameter else rebuilt  # type: ignore[return-value]
-
-
-# --- the table of rules ---------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Rule:
-    """What an operator does to sets, and an example that the law tests draw their operands from."""
-
-    operator: OpOverload
-    apply: Callable[..., Any]
-    example: Example | None
-    writes: int | str | None = None  # the argument it stores its result in
-    view: bool = False
-    layout: str = "by operands"  # see `layout.kind`
-    of_tensors: bool = False  # asks for the tensors themselves, whose layout sets do not have
-
-    def write(self, args: tuple[Any, ...], operands: list[Any], kwargs: Any) -> Bounded:
-        """Compute out of place, then replace the inner tensors of the target.
-
-        The version counter goes up after we return, so the version to expect is one more than now.
-        """
-        target = args[self.writes] if isinstance(self.writes, int) else kwargs.pop(self.writes)
-        if not isinstance(target, Bounded):
-            raise PlainTarget(
-                f"{self.operator} would store a set in a plain tensor, which would silently lose the bounds. Write "
-                "`total = total + loss` instead of `total += loss`; lift a model before its optimizer keeps state."
-            )
-        result = self.apply(*operands, **kwargs)
-        if result.shape != target.shape or result.dtype != target.dtype:
-            raise MixedTensors(
-                f"{self.operator} gives {tuple(result.shape)} {result.dtype}, "
-                f"which does not fit its target of {tuple(target.shape)} {target.dtype}"
-            )
-        made = Set(result.bounds, result._form, result.symbols or target.set.symbols, False, result.nonnegative)
-        made.clean, made.excess = result.clean, result.excess
-        made.parameter = target.is_leaf and target.requires_grad
-        target.set = made
-        target._recorded = target._version + 1
-        return target
-
-
-RULES: dict[OpOverload, Rule] = {}
-FUNCTIONS: dict[Callable[..., Any], Callable[..., Any]] = {}
-
-
-def rule(
-    *operators: OpOverload, example: Example | None, in_place: bool = True, of_tensors: bool = False
-) -> Callable[[Registered], Registered]:
-    """Register a rule. Its in-place and ``out=`` partners follow from it, unless the result is of another kind.
-
-    ``example`` takes a factory ``t(*shape, low=-1, high=1)`` of operands and returns arguments of the operator.
-    """
-
-    def register(apply: Registered) -> Registered:
-        for operator in operators:
-            laid_out = layout.kind(operator)
-            RULES[operator] = Rule(operator, apply, example, None, operator.is_view, laid_out, of_tensors)
-            name, overload = operator._schema.name.removeprefix("aten::"), operator._overloadname
-            partners = getattr(aten, name + "_", None) if in_place and not operator.is_view else None
-            if partners is not None and overload in partners.overloads():
-                partner = getattr(partners, overload)
-                RULES[partner] = Rule(partner, apply, example, writes=0)
-            packet = operator._overloadpacket
-            if in_place and overload == "default" and "out" in packet.overloads():  # type: ignore[no-untyped-call]
-                RULES[packet.out] = Rule(packet.out, apply, None, writes="out")
-        return apply
-
-    return register
-
-
-def replaces(*functions: Callable[..., Any]) -> Callable[[Registered], Registered]:
-    """Register what a PyTorch function does when an argument is bounded, before autograd decomposes it."""
-
-    def register(replacement: Registered) -> Registered:
-        FUNCTIONS.update(dict.fromkeys(functions, replacement))
-        return replacement
-
-    return register
-
-
-def internal(forward: Callable[Concatenate[Any, Arguments], Set]) -> Callable[Concatenate[Any, Arguments], Bounded]:
-    """The forward pass of an autograd function made of rules: below `__torch_function__`, as rules are."""
-
-    @wraps(forward)
-    def run(ctx: Any, /, *args: Arguments.args, **kwargs: Arguments.kwargs) -> Bounded:
-        ctx.arithmetic = unwrapped_all(args)[1]
-        with torch._C.DisableTorchFunctionSubclass(), using(ctx.arithmetic):
-            made: Bounded = wrapped(forward(ctx, *args, **kwargs))
-            return made
-
-    return run
-
-
-def first_order(backward: Callable[[Any, Tensor], Gradients]) -> Callable[[Any, Tensor], Any]:
-    """Its backward pass, in the arithmetic of the forward pass, whichever thread PyTorch runs it in.
-
-    Refuses ``create_graph=True``: a backward pass made of rules is not itself recorded, so terms would be lost.
-    """
-
-    @wraps(backward)
-    def run(ctx: Any, grad: Tensor) -> Any:
-        if torch.is_grad_enabled():
-            raise UnsupportedOperator("second derivatives of this operator have no rule: drop create_graph=True")
-        with torch._C.DisableTorchFunctionSubclass(), using(ctx.arithmetic):
-            return wrapped(backward(ctx, grad))
-
-    return run
-
-
-def applied(function: type[torch.autograd.Function], *operands: Tensor | float | None) -> Tensor:
-    """An autograd function made of rules, on tensors."""
-    made: Tensor = function.apply(*operands)  # type: ignore[no-untyped-call]
-    return made
-
-
-def _decided(x: Set) -> float | bool:
-    low, high = x.bounds.unbind(0)
-    if not bool((low == high).all()):
-        what = "this condition" if x.dtype is torch.bool else "this value"
-        raise Undecided(
-            f"{what} is not the same for every tensor in the set ({Bounded(x)!r}). Read the center explicitly for "
-            "logging (`loss.center.item()`), or use .lower and .upper."
-        )
-    answer: float | bool = low.item()
-    return answer
-
-
-@rule(aten._local_scalar_dense.default, example=None)
-def local_scalar(x: Set) -> float | bool:
-    """``item()``: allowed when there is one answer."""
-    return _decided(x)
-
-
-@replaces(torch.Tensor.__bool__)
-def truth(x: Bounded) -> bool:
-    """``bool()``: a set that excludes zero is true."""
-    low, high = x._checked().set.bounds.unbind(0)
-    if x.dtype is not torch.bool and bool(((low > 0) | (high < 0)).all()):
-        return True
-    return bool(_decided(x.set))
-
-
-@replaces(torch.Tensor.data.__get__, torch.Tensor.data.__set__)  # type: ignore[attr-defined]
-def data(*args: object) -> NoReturn:
-    """``.data`` gives a second name whose changes no version counter sees."""
-    raise StaleAlias("`.data` hides changes from the bounds: use .detach(), .center, or an in-place operator")
-
-
-@replaces(torch.Tensor.numpy, torch.Tensor.tolist, torch.Tensor.__array__)
-def to_numpy(x: Bounded, *args: object, **kwargs: object) -> NoReturn:
-    """A set has no single array."""
-    raise Undecided("a set has no single array: use .center, .lower or .upper")

@@ -31,69 +31,25 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from . import rounding
-from .budgets import Kind, Part, largest, term
-from .context import keeps_by_sample, thread
+from .budgets import Kind, Part, term
+from .context import keeps_by_sample
 from .forms import Form
-from .rows import Batch
+from .sample_axis import Samples
 from .tuning import WORTH_AN_INTERVAL
 
 
-class Samples:
-    """Whose positions a sample axis holds, and how many of all samples can be touched."""
-
-    def __init__(self, numbers: np.ndarray, budget: int, zero_when_clean: frozenset[int] = frozenset()):
-        distinct, places = np.unique(numbers, return_inverse=True)
-        self.zero_when_clean = (
-            zero_when_clean  # the parts of the threat whose symbols are 0 where a sample was left alone
-        )
-        self.numbers, self.budget, self.count, self.distinct = numbers, budget, len(numbers), len(distinct)
-        self.places = torch.from_numpy(places)
-
-    def worst(self, excess: Tensor, dim: int = 0) -> Tensor:
-        """The k largest excesses of samples along ``dim``, added up and rounded up; 0 where none are kept."""
-        if not excess.shape[dim]:
-            return excess.sum(dim)
-        return self._largest(excess.clamp_min(0.0), self.budget, dim)
-
-    def _largest(self, excess: Tensor, budget: int, dim: int) -> Tensor:
-        if self.distinct < self.count:  # a sample that occurs twice counts once
-            shape = [*excess.shape]
-            shape[dim] = self.distinct
-            excess = rounding.up(excess.new_zeros(shape).index_add_(dim, self.places.to(excess.device), excess))
-            excess = excess * (1 + rounding.gamma(self.count, excess.dtype))
-        return largest(excess, budget, dim)
-
-    def cheaper_line(self, first: tuple[Tensor, Tensor], second: tuple[Tensor, Tensor], axis: int) -> Tensor:
-        """Where the first of two pairs of errors (touched, clean) adds up to less over the samples, by unit.
-
-        A piece of a batch holds its share of the budget: this is a guess, and any answer is sound.
-        """
-        share = max(1, round(self.budget / max(1, thread.arithmetic.pieces)))
-        costs = []
-        for touched, clean in (first, second):
-            costs.append((clean.sum(axis) + self._largest(touched - clean, share, axis)).unsqueeze(axis))
-        return (costs[0] <= costs[1]).expand(first[0].shape)
-
-
-@dataclass(eq=False)
-class Clean:
-    """The interval, and the radius of the affine form, where the own sample was left alone."""
+class Remainder(NamedTuple):
+    """What is known of a state besides the linear part: its interval, and how far values are off the form."""
 
     bounds: Tensor
     radius: Tensor | None  # None for an interval without rows
-    axis: int  # of the samples, counted from the right
-    samples: Samples
-
-    def but(self, bounds: Tensor, radius: Tensor | None, axis: int | None = None) -> Clean:
-        """Of the same samples, another interval and radius."""
-        return Clean(bounds, radius, self.axis if axis is None else axis, self.samples)
 
 
 @dataclass(eq=False)
@@ -194,11 +150,12 @@ class OwnRows:
     ]  # those whose symbols are 0 where the sample was left alone, by kind
 
     @classmethod
-    def of(cls, batch: Batch, rows: Tensor, table: Sequence[Part], samples: Samples | None) -> OwnRows:
-        """Own rows of a batch, and which of them are 0 where a sample was left alone."""
-        parts = dict.fromkeys(batch.parts.tolist())
-        zero = [part for part in parts if samples is not None and part in samples.zero_when_clean]
-        return cls(rows, [(table[part].kind, np.flatnonzero(batch.parts == part).tolist()) for part in zero])
+    def of(cls, samples: Samples, rows: Tensor, table: Sequence[Part], clean: bool) -> OwnRows:
+        """Own rows of samples, and, where the clean state is known, which of them are 0 in it."""
+        assert samples.batch is not None
+        of_row = samples.batch.parts
+        zero = [part for part in dict.fromkeys(of_row.tolist()) if clean and part in samples.zero_when_clean]
+        return cls(rows, [(table[part].kind, np.flatnonzero(of_row == part).tolist()) for part in zero])
 
     def half_width(self) -> Tensor:
         """Half of how far those reach, down and up together."""

@@ -18,9 +18,9 @@ from torch import Tensor, nn
 
 from . import rounding
 from .bounded import Bounded
-from .clean_state import Clean, Samples
+from .clean_state import Remainder
 from .errors import UnsupportedProgram
-from .forms import Form
+from .sample_axis import SampleAxis, Samples
 from .sets import Set
 from .threats import Replacement, Threat
 
@@ -86,6 +86,8 @@ def _one_clause(gradients: Set, largest: float, budget: int | None, touched: np.
     if form is not None:
         clean_radius = form.radius
         radius = rounding.up(largest + bounds.abs().amax(0) + 2 * form.radius)
-        form = Form(form.center, form.generators, torch.where(mask, radius, form.radius), form.rows, form.axis)
-    clean = Clean(bounds, clean_radius, -gradients.dim(), Samples(samples, budget)) if budget is not None else None
-    return Set(wide, form, gradients.symbols, clean=clean)
+        form = form.with_radius(torch.where(mask, radius, form.radius))
+    if budget is None:
+        return Set(wide, form, gradients.symbols)
+    along = SampleAxis(-gradients.dim(), Samples(samples, budget))
+    return Set(wide, form, gradients.symbols, clean=Remainder(bounds, clean_radius), along=along)

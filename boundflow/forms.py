@@ -13,6 +13,7 @@ from torch import Tensor
 
 from . import rounding
 from .rows import NO_ROWS, Rows
+from .sample_axis import SampleAxis
 
 
 @dataclass(eq=False)
@@ -23,10 +24,20 @@ class Form:
     generators: Tensor
     radius: Tensor
     rows: Rows
-    axis: int | None = None  # of the samples whose own rows are among the generators, counted from the right
+    along: SampleAxis | None = None  # the samples whose own rows are among the generators
 
     def __post_init__(self) -> None:
-        assert (self.axis is None) == (self.rows.batch is None), "own rows and their sample axis belong together"
+        batch = self.along.samples.batch if self.along is not None else None
+        assert self.rows.batch is batch, "own rows and their sample axis belong together"
+
+    @property
+    def axis(self) -> int | None:
+        """Of the samples whose own rows are among the generators, counted from the right."""
+        return self.along.position if self.along is not None else None
+
+    def with_radius(self, radius: Tensor) -> Form:
+        """The same center and rows."""
+        return Form(self.center, self.generators, radius, self.rows, self.along)
 
     @cached_property
     def dense(self) -> Form:

@@ -22,16 +22,19 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from . import rounding
-from .bounded import Bounded, applied, aten, first_order, internal, replaces, rule, unwrapped
+from .autograd_functions import applied, first_order, internal
+from .bounded import Bounded, unwrapped
+from .context import keeps_by_sample
 from .errors import UnsupportedOperator
-from .forms import Form
+from .operands import Operand, same_kind, symbols_of, value, varies
+from .rule_table import aten, replaces, rule
 from .rules.functions import SIGMOID, softplus_function
 from .rules.linear import combination, mean, neg, sub, sum_
 from .rules.products import hull, mul, product, scaled, square
 from .rules.softmax import log_softmax_last, softmax_last
 from .rules.structural import selected
 from .rules.unary import apply
-from .sets import Operand, Set, as_set, concretised, point, same_kind, symbols_of, value, varies
+from .sets import Set, as_set, concretised, point
 
 THRESHOLD = 40.0  # above it softplus(z) is z, within exp(-40)
 
@@ -45,6 +48,11 @@ def reduced(losses: Tensor, reduction: str) -> Tensor:
     if reduction == "none":
         return losses
     raise UnsupportedOperator(f"reduction={reduction!r} is not one of 'mean', 'sum', 'none'")
+
+
+def _each_counts(reduction: str) -> bool:
+    """Whether bounds of every sample's own loss are asked for: not where they are added up, also over pieces."""
+    return reduction == "none" and not keeps_by_sample()
 
 
 # --- binary cross entropy -------------------------------------------------------------------------------------------
@@ -64,7 +72,7 @@ class BinaryCrossEntropy(torch.autograd.Function):
             summands = [(apply(softplus_function(1.0, THRESHOLD), z), 1.0), (product(y, z, sharp=False), -1.0)]
             form = combination("binary_cross_entropy", summands, sharp=False).form
             charge = rounding.gamma(8, z.dtype) * (1 + 2 * z.form.modulus)
-            form = Form(form.center, form.generators, rounding.up(form.radius + charge), form.rows, form.axis)
+            form = form.with_radius(rounding.up(form.radius + charge))
         return concretised("binary_cross_entropy", bounds, form, symbols_of(z, y), sharp=sharp)
 
     @staticmethod
@@ -112,7 +120,7 @@ def binary_cross_entropy_with_logits(
     same_kind(logits, targets)
     target = target if isinstance(target, Bounded) else target.to(logits.dtype)
     if pos_weight is None:
-        losses = applied(BinaryCrossEntropy, input, target, reduction == "none")
+        losses = applied(BinaryCrossEntropy, input, target, _each_counts(reduction))
     else:
         losses = _weighted(input, target, pos_weight)
     return reduced(losses if weight is None else losses * weight, reduction)
@@ -198,7 +206,7 @@ def cross_entropy(
         targets = hot * own.unsqueeze(-1) * (1 - label_smoothing) + smooth
         divisor = _total(own, weight)
     certain = weight is None and isinstance(target, Bounded) and target.set.adds_to_one
-    losses = applied(LogProbabilities, logits, targets, 1.0 if certain else None, reduction == "none")
+    losses = applied(LogProbabilities, logits, targets, 1.0 if certain else None, _each_counts(reduction))
     if reduction != "mean":
         return reduced(losses, reduction)
     return losses.sum() / divisor

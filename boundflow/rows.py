@@ -19,6 +19,7 @@ from torch import Tensor
 
 if TYPE_CHECKING:
     from .expansion import Expansion, View
+    from .sample_axis import Samples
 
 
 class Batch:
@@ -33,6 +34,7 @@ class Batch:
         distinct, places = np.unique(numbers, return_inverse=True)
         self.distinct, self.places = Rows(distinct), torch.from_numpy(places.reshape(numbers.shape))
         self._deep: dict[Expansion, Tensor] = {}
+        self.whose: Samples | None = None  # as sets know them: `Samples.of`
 
     def __len__(self) -> int:
         return len(self.numbers)

@@ -16,20 +16,18 @@ A set is never changed: an in-place operator gives its tensor another set. `Boun
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Generic, NamedTuple, TypeGuard, TypeVar, overload
+from typing import TYPE_CHECKING
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from . import rounding
-from .clean_state import Clean, Excess, Samples
+from .clean_state import Excess, Remainder
 from .context import thread
-from .errors import CrossedBounds, MixedTensors, VoidBounds
+from .errors import CrossedBounds, VoidBounds
 from .factors import Factors
 from .forms import Form, ball_form
-from .rows import Rows
+from .sample_axis import SampleAxis
 from .symbols import Symbols
 
 if TYPE_CHECKING:
@@ -37,12 +35,16 @@ if TYPE_CHECKING:
 
 
 class Set:
-    """A set of tensors. ``clean`` says what it is where its own sample was left alone."""
+    """A set of tensors. ``clean`` says what it is where its own sample was left alone, ``along`` who they are.
+
+    The sample axis is there as long as there are own rows or a clean state, both of which speak of it.
+    """
 
     __slots__ = (
         "_form",
         "adds_to_one",
         "affine",
+        "along",
         "bounds",
         "clean",
         "device",
@@ -62,7 +64,8 @@ class Set:
         symbols: Symbols | None = None,
         exact: bool = False,
         nonnegative: bool = False,
-        clean: Clean | None = None,
+        clean: Remainder | None = None,
+        along: SampleAxis | None = None,
     ):
         self.bounds = bounds
         self.dtype, self.device = bounds.dtype, bounds.device
@@ -71,11 +74,12 @@ class Set:
         self.symbols = symbols
         self.exact = exact  # a point by construction: lower is upper
         self.nonnegative = nonnegative  # by construction, as squares are: rounding must not make it negative
-        if clean is not None and form is not None and form.rows.batch is not None:
-            # one sample axis, one batch: otherwise own rows of other samples would be taken for clean
-            same = clean.axis == form.axis and np.array_equal(clean.samples.numbers, form.rows.batch.samples)
-            clean = clean if same else None
+        own = form.along if form is not None else None
+        if clean is not None and own is not None and along != own:
+            clean = None  # one sample axis: otherwise own rows of other samples would be taken for clean
         self.clean = clean
+        self.along = own or (along if clean is not None else None)
+        assert clean is None or self.along is not None, "a clean state is that of samples along an axis"
         self.excess: Excess | None = None  # what touched samples add to a sum over a piece of a batch
         self.adds_to_one = False  # class weights of a target, whichever class it is: known to the loss alone
         self.parameter = False  # of a model that is being trained
@@ -110,6 +114,11 @@ class Set:
         return self._form
 
     @property
+    def center(self) -> Tensor:
+        """The center of the form, which a set of one point need not make."""
+        return self.bounds[0] if self.exact else self.form.center
+
+    @property
     def deviation(self) -> Tensor:
         """s of every rule: how far a value can be from the center, by the interval or by the form, the smaller."""
         return torch.minimum(rounding.deviation(self.bounds, self.form.center), self.form.reach)
@@ -121,7 +130,7 @@ class Set:
 
     def dense(self) -> Set:
         """The same set with every own row written out, and without a sample axis: for rules that mix positions."""
-        if self.clean is None and (self._form is None or self._form.rows.batch is None):
+        if self.along is None:
             return self
         form = self._form.dense if self._form is not None else None
         return Set(self.bounds, form, self.symbols, self.exact, self.nonnegative)
@@ -137,80 +146,11 @@ class Set:
             return self
         form = self.form
         if self.clean.radius is not None:
-            form = Form(form.center, form.generators, self.clean.radius, form.rows, form.axis)
+            form = form.with_radius(self.clean.radius)
             form.__dict__["reach"] = self.form.reach
         else:
             form = ball_form(form.center, rounding.deviation(self.clean.bounds, form.center))
         return Set(self.clean.bounds, form, self.symbols, nonnegative=self.nonnegative)
-
-
-Operand = Set | Tensor | float  # of a rule; where one has a shape in any case, ``Set | Tensor``
-Part = TypeVar("Part", Set, Set | Tensor, Operand)
-
-
-class Remainder(NamedTuple):
-    """What is known besides the linear part: the interval, and how far values are off the form (None without rows)."""
-
-    bounds: Tensor
-    radius: Tensor | None
-
-
-class Linear(NamedTuple):
-    """The linear part of an affine form: it is one and the same in every state."""
-
-    center: Tensor
-    generators: Tensor
-    rows: Rows
-    axis: int | None
-
-
-class States(Generic[Part]):
-    """The states of an operator's operands: as they are, and, under a budget, where the own sample was left alone.
-
-    A rule says what it does to the linear part, once, and what it does to a remainder, for each state:
-
-        over = States(a, b)
-        over.result("mul", [remainder(x, y) for x, y in over.views], linear, ...)
-
-    The second state is there if all operands agree on whose samples they hold.
-    """
-
-    def __init__(self, *operands: Part, found: tuple[Samples, int] | None | bool = True):
-        self.operands: tuple[Part, ...] = operands
-        self.views: list[tuple[Part, ...]] = [operands]
-        if found is True:
-            found = None
-            for x in operands:
-                if type(x) is Set and x.clean is not None:
-                    found = samples_of(*operands)
-                    break
-        self.found: tuple[Samples, int] | None = found or None
-        if self.found is not None:
-            self.views.append(tuple(x.untouched if isinstance(x, Set) else x for x in operands))
-
-    def result(
-        self,
-        name: str,
-        remainders: Sequence[Remainder],
-        linear: Linear | None = None,
-        *,
-        nonnegative: bool = False,
-        sharp: bool = True,
-        factors: Factors | None = None,
-        keeps_order: bool = False,
-    ) -> Set:
-        """The set with this linear part and these remainders, one for each state."""
-        (bounds, radius), form = remainders[0], None
-        if linear is not None:
-            assert radius is not None
-            form = Form(linear.center, linear.generators, radius, linear.rows, linear.axis)
-        clean = None
-        if self.found is not None:
-            samples, axis = self.found
-            clean = Clean(*remainders[1], axis, samples)
-        symbols = symbols_of(*self.operands)
-        keeps_order = keeps_order and not (sharp and form is not None)
-        return concretised(name, bounds, form, symbols, nonnegative, clean, sharp, factors, keeps_order)
 
 
 def checked(operator: str, bounds: Tensor, symbols: Symbols | None) -> None:
@@ -247,10 +187,11 @@ def concretised(
     form: Form | None,
     symbols: Symbols | None,
     nonnegative: bool = False,
-    clean: Clean | None = None,
+    clean: Remainder | None = None,
     sharp: bool = True,
     factors: Factors | None = None,
     keeps_order: bool = False,
+    along: SampleAxis | None = None,
 ) -> Set:
     """The set that is both in the interval and in the affine form.
 
@@ -271,23 +212,23 @@ def concretised(
         bounds = _within(bounds, form.center, rounding.up(reach[0] if apart else reach), form.radius)
         if clean is not None and clean.radius is not None:
             inner = _within(clean.bounds, form.center, reach[1] if apart else reach, clean.radius)
-            clean = clean.but(inner, clean.radius)
+            clean = Remainder(inner, clean.radius)
     if not keeps_order:
         checked(operator, bounds, symbols)
     if clean is not None:
         inner = clean.bounds.clamp_min(0.0) if nonnegative else clean.bounds
         checked(operator, inner, symbols)
-        clean = clean.but(inner, clean.radius if form is not None else None)
+        clean = Remainder(inner, clean.radius if form is not None else None)
         if form is not None and clean.radius is not None:  # the form holds it where the sample was left alone, too
-            form = Form(form.center, form.generators, form.radius.maximum(clean.radius), form.rows, form.axis)
-    return Set(bounds, form, symbols, nonnegative=nonnegative, clean=clean)
+            form = form.with_radius(form.radius.maximum(clean.radius))
+    return Set(bounds, form, symbols, nonnegative=nonnegative, clean=clean, along=along)
 
 
 def intersected(operator: str, x: Set, bounds: Tensor) -> Set:
     """The same set, whose interval is cut by another one; its form stays as it is."""
     bounds = _intersection(x.bounds, bounds)
     checked(operator, bounds, x.symbols)
-    return Set(bounds, x._form, x.symbols, nonnegative=x.nonnegative, clean=x.clean)
+    return Set(bounds, x._form, x.symbols, nonnegative=x.nonnegative, clean=x.clean, along=x.along)
 
 
 def _within(bounds: Tensor, center: Tensor, reach: Tensor, radius: Tensor) -> Tensor:
@@ -312,126 +253,3 @@ def as_set(x: Set | Tensor) -> Set:
         return x
     found: Set | None = getattr(x, "set", None)
     return found if found is not None else point(x)
-
-
-def nonnegative(*operands: Operand) -> bool:
-    """Whether every operand is known, by construction, never to be negative."""
-    return all(x.nonnegative if isinstance(x, Set) else isinstance(x, int | float) and x >= 0 for x in operands)
-
-
-def plain(x: Operand | None) -> bool:
-    """Whether an operand is one known value rather than a set."""
-    if type(x) is Set:
-        return x.exact
-    assert getattr(x, "set", None) is None, "rules are given sets, not the tensors that hold them"
-    return True
-
-
-def varies(x: Operand | None) -> TypeGuard[Set]:
-    """Whether an operand is a set of several values: one that is not plain."""
-    if type(x) is Set:
-        return not x.exact
-    assert getattr(x, "set", None) is None, "rules are given sets, not the tensors that hold them"
-    return False
-
-
-@overload
-def value(x: Set | Tensor) -> Tensor: ...
-
-
-@overload
-def value(x: float) -> float: ...
-
-
-def value(x: Operand) -> Tensor | float:
-    """The value of a plain operand."""
-    return x.bounds[0] if isinstance(x, Set) else x
-
-
-def own_axis(*operands: Part) -> tuple[list[Part], int | None]:
-    """Operands of an elementwise operator and their common sample axis; own rows that do not fit are written out."""
-    marked = [x for x in operands if type(x) is Set and x.affine and x.form.rows.batch is not None]
-    if not marked:
-        return list(operands), None
-    form, shape = marked[0].form, _together(operands)
-    assert form.axis is not None and form.rows.batch is not None
-    fits = all(x.form.rows.batch is form.rows.batch and x.form.axis == form.axis for x in marked)
-    written = (x.form.rows for x in operands if isinstance(x, Set) and x.affine)
-    apart = not any(rows.meets(form.rows.batch) for rows in written)  # else the same symbol would count twice
-    if fits and apart and shape[form.axis] == len(form.rows.batch):
-        return list(operands), form.axis
-    return [x.dense() if isinstance(x, Set) else x for x in operands], None
-
-
-def _together(operands: Iterable[Operand | None]) -> torch.Size:
-    """The shape of an elementwise operator on these operands."""
-    shapes = (x.shape for x in operands if isinstance(x, Tensor | Set))
-    shape: torch.Size = torch.broadcast_shapes(*shapes)  # type: ignore[no-untyped-call]
-    return shape
-
-
-def sample_axis(x: Operand | None) -> int | None:
-    """The axis of a tensor's samples, if it has own rows or knows what it is where its own sample was left alone."""
-    if not isinstance(x, Set):
-        return None
-    if x.affine and x.form.axis is not None:
-        return x.form.axis
-    return x.clean.axis if x.clean is not None else None
-
-
-def samples_of(*operands: Operand | None) -> tuple[Samples, int] | None:
-    """The samples along an axis on which all operands of an elementwise operator agree, and the axis."""
-    known = [x.clean for x in operands if type(x) is Set and x.clean is not None]
-    if not known:
-        return None
-    samples, axis = known[0].samples, known[0].axis
-    if any(clean.samples is not samples or clean.axis != axis for clean in known):
-        return None
-    if any(only_touched(x) for x in operands):
-        return None
-    shape = _together(operands)
-    return (samples, axis) if len(shape) >= -axis and shape[axis] == samples.count else None
-
-
-def reference(a: Operand, b: Operand) -> Set:
-    """The first of two operands that is a set: one of them is."""
-    if isinstance(a, Set):
-        return a
-    assert isinstance(b, Set)
-    return b
-
-
-def has_own_rows(x: Operand | None) -> TypeGuard[Set]:
-    """Whether some rows of a tensor belong to the sample of each position."""
-    return isinstance(x, Set) and x.affine and x.form.rows.batch is not None
-
-
-def only_touched(x: Operand | None) -> bool:
-    """Whether a tensor has own rows but no clean state."""
-    return has_own_rows(x) and x.clean is None
-
-
-def symbols_of(*operands: Operand | None) -> Symbols | None:
-    """The symbol space of several operands."""
-    found: Symbols | None = None
-    for operand in operands:
-        if type(operand) is Set and operand.symbols is not found:
-            found = Symbols.common(found, operand.symbols)
-    return found
-
-
-def same_kind(*operands: Operand | None) -> None:
-    """Refuse to mix dtypes or devices; 0-dimensional plain tensors and integers convert as in PyTorch."""
-    for reference in operands:
-        if type(reference) is Set and reference.dtype is not torch.bool:
-            break
-    else:
-        return
-    dtype, device = reference.dtype, reference.device
-    for x in operands:
-        if x is reference or isinstance(x, int | float) or x is None or (x.dim() == 0 and type(x) is not Set):
-            continue
-        if x.device != device:
-            raise MixedTensors(f"tensors on {x.device} and {device} met: move one with .to()")
-        if x.dtype is not dtype and x.is_floating_point():
-            raise MixedTensors(f"{x.dtype} and {dtype} met: convert one with .to(), which widens it")

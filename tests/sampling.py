@@ -13,6 +13,7 @@ from torch import Tensor
 import boundflow as bf
 from boundflow.forms import Form
 from boundflow.rows import NO_ROWS, Rows
+from boundflow.sample_axis import SampleAxis, Samples
 from boundflow.sets import Set
 
 SYMBOLS = 3  # generator rows per operand family
@@ -37,6 +38,7 @@ class Case:
             raw = np.tile(order[:, None], (1, OWN)).astype(np.float64)
             self.own_rows = self.symbols.of_samples(order, raw, np.zeros(OWN, dtype=np.int64))
             numbers = self.own_rows.batch.distinct.numbers
+            self.whose = Samples.of(self.own_rows.batch)
             self.own_places = self.own_rows.batch.places.numpy()  # (samples, OWN)
             self.own_xi = self.random.integers(-4, 5, size=(draws, len(numbers))) / 4
             self.all_rows = Rows(np.concatenate((self.all_rows.numbers, numbers)))
@@ -97,7 +99,13 @@ class Case:
         if self.rows and self.random.random() < 0.5:  # an interval part that is tighter than the affine form
             stacked = torch.stack(members)
             lower, upper = stacked.amin(0), stacked.amax(0)
-        form = Form(tensor(center), tensor(generators), tensor(radius), rows, axis)
+        form = Form(
+            tensor(center),
+            tensor(generators),
+            tensor(radius),
+            rows,
+            SampleAxis(axis, self.whose) if axis is not None else None,
+        )
         return bf.Bounded(Set(torch.stack((lower, upper)), form if self.rows else None, self.symbols))
 
     def member(self, operand: object, draw: int) -> object:

@@ -12,10 +12,11 @@ import torch
 from torch import Tensor
 
 from .. import rounding
-from ..bounded import aten, rule
 from ..errors import UnsupportedOperator
 from ..forms import Form
-from ..sets import Operand, Set, concretised, point
+from ..operands import Operand
+from ..rule_table import aten, rule
+from ..sets import Set, concretised, point
 from .structural import expand, selected
 
 
@@ -100,10 +101,10 @@ def fill(x: Set, number: Operand) -> Set:
 @rule(aten.copy.default, example=None)
 def copy(x: Set, source: Set | Tensor, non_blocking: bool = False) -> Set:
     """``x.copy_(source)``: the set of the source, in the dtype and on the device of the target."""
-    if not isinstance(source, Set):
-        source = constant(source.detach().to(x.device).clone(), x.dtype, x.device)
-    else:
-        source = to_copy(source, dtype=x.dtype, device=x.device)
+    made = constant(source.detach().to(x.device), x.dtype, x.device) if isinstance(source, Tensor) else source
+    source = to_copy(made, dtype=x.dtype, device=x.device)
+    if source.exact:  # its memory may be that of a plain tensor, which may be written to
+        source = selected(source, lambda tensor, lead: tensor.clone())
     return selected(source, lambda tensor, lead: expand(tensor, lead, x.shape))
 
 
@@ -130,5 +131,5 @@ def to_copy(x: Set, *, dtype: torch.dtype | None = None, device: torch.device | 
     if x.affine:
         charge = rounding.gamma(1, dtype) * x.form.modulus
         radius = rounding.up(convert(rounding.up(x.form.radius + charge), 0)) + rounding.tiny(1, dtype)
-        form = Form(convert(x.form.center, 0), convert(x.form.generators, 1), radius, x.form.rows, x.form.axis)
+        form = Form(convert(x.form.center, 0), convert(x.form.generators, 1), radius, x.form.rows, x.form.along)
     return concretised("to", bounds, form, x.symbols)

@@ -11,10 +11,11 @@ import torch
 from torch import Tensor
 
 from .. import rounding
-from ..bounded import aten, rule
 from ..errors import UnsupportedOperator
-from ..sets import Set, as_set, point
-from .bilinear import Product, Rule, apart, contraction, first_samples
+from ..rule_table import aten, rule
+from ..sets import Set
+from .bilinear import Product
+from .contractions import Rule, apart, contraction, first_samples
 from .linear import sum_
 from .structural import selected, view
 
@@ -100,9 +101,9 @@ def _by_channels(f: Product, operand: int, channels: tuple[int, int], groups: tu
     example=lambda t: (t(2, 2, 4, 4), t(4, 1, 3, 3), t(4), [2, 1], [1, 0], [1, 1], False, [0, 0], 2),
 )
 def convolution(
-    x: Set | Tensor,
-    weight: Set | Tensor,
-    bias: Set | Tensor | None,
+    x: Set,
+    weight: Set,
+    bias: Set | None,
     stride: Sequence[int],
     padding: Sequence[int],
     dilation: Sequence[int],
@@ -120,13 +121,9 @@ def convolution(
         return convolved
 
     shape = (-1, *(1,) * (x.dim() - 2))
-    if isinstance(bias, Set):
+    if bias is not None:
         bias = selected(bias, lambda tensor, lead: view(tensor, lead, shape))
-    elif bias is not None:
-        bias = bias.view(shape)
-    if not isinstance(x, Set) and not isinstance(weight, Set):
-        x = point(x)
-    rounding.require_full_precision(x if isinstance(x, Set) else weight, convolution=True)
+    rounding.require_full_precision(x, convolution=True)
     terms, rows = math.prod(weight.shape[1:]), (_by_samples(f), _by_channels(f, 1, (0, 1), (groups, groups)))
     return contraction("convolution", x, weight, f, *rows, terms, bias, first_samples)
 
@@ -148,10 +145,10 @@ def convolution(
     ),
 )
 def convolution_backward(
-    grad: Set | Tensor, x: Set | Tensor, weight: Set | Tensor, bias_sizes: Sequence[int] | None, *options: Any
-) -> tuple[Set | Tensor | None, ...]:
+    grad: Set, x: Set, weight: Set, bias_sizes: Sequence[int] | None, *options: Any
+) -> tuple[Set | None, ...]:
     *geometry, groups, wanted = options
-    rounding.require_full_precision(next(y for y in (grad, x, weight) if isinstance(y, Set)), convolution=True)
+    rounding.require_full_precision(grad, convolution=True)
 
     def gradient(of: int, grad: Tensor, inputs: Tensor, weights: Tensor) -> Tensor:
         mask = [index == of for index in range(3)]
@@ -168,14 +165,10 @@ def convolution_backward(
         shape = grad.shape[1], inputs.shape[1] // groups, *weight.shape[2:]
         return gradient(1, grad, inputs, grad.new_empty(shape))
 
-    def product(
-        f: Product, other: Set | Tensor, left: Product, right: Product, terms: int, samples: Rule
-    ) -> Set | Tensor:
-        if not isinstance(grad, Set) and not isinstance(other, Set):
-            return f(grad, other)
+    def product(f: Product, other: Set, left: Product, right: Product, terms: int, samples: Rule) -> Set:
         return contraction("convolution_backward", grad, other, f, left, right, terms, None, samples)
 
-    found: list[Set | Tensor | None] = [None, None, None]
+    found: list[Set | None] = [None, None, None]
     if wanted[0]:
         terms, right = weight.shape[0] * math.prod(weight.shape[2:]), _by_channels(of_inputs, 1, (1, 1), (1, groups))
         found[0] = product(of_inputs, weight, _by_samples(of_inputs), right, terms, first_samples)
@@ -184,5 +177,5 @@ def convolution_backward(
         right = _by_channels(of_weights, 1, (1, 1), (groups, 1))
         found[1] = product(of_weights, x, left, right, math.prod(grad.shape) // grad.shape[1], apart)
     if wanted[2]:
-        found[2] = sum_(as_set(grad), [0, *range(2, grad.dim())])
+        found[2] = sum_(grad, [0, *range(2, grad.dim())])
     return tuple(found)

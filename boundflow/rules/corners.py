@@ -22,14 +22,13 @@ from torch import Tensor
 
 from .. import rounding
 from ..forms import Form
-from ..sets import Set, concretised, has_own_rows, intersected, symbols_of, varies
+from ..operands import has_own_rows, symbols_of, varies
+from ..sets import Set, concretised, intersected
 from ..tuning import MOST_ENDS, WORTH_ENDS
 from .linear import combination
 
 
-def within_corners(
-    name: str, product: Set, a: Set | Tensor, b: Set | Tensor, bias: Set | Tensor | None, terms: float
-) -> Set:
+def within_corners(name: str, product: Set, a: Set, b: Set, bias: Set | None, terms: float) -> Set:
     """A matrix product ``a b + bias``, within the bounds that follow from the signs of test inputs a."""
     if not has_own_rows(a) or a.form.axis != -2:
         return product
@@ -71,5 +70,5 @@ def _ends(name: str, a: Set, b: Set, terms: float, sharp: bool) -> Iterator[Set]
         bounds = rounding.around(*around(*rounding.middle(a.bounds), weights))
         center, radius = around(a.form.center, a.form.radius, weights)
         generators = torch.einsum("kij,ijp->kip", a.form.generators, weights)
-        form = Form(center, generators, radius, a.form.rows, a.form.axis)
+        form = Form(center, generators, radius, a.form.rows, a.form.along)
         yield concretised(name, bounds, form, symbols_of(a, b), sharp=sharp)

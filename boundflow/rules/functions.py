@@ -8,8 +8,8 @@ from functools import lru_cache
 import torch
 from torch import Tensor
 
-from ..bounded import aten, rule
 from ..errors import UnsupportedOperator
+from ..rule_table import aten, rule
 from ..sets import Set
 from .constants import ones_like
 from .products import square, without_zero

@@ -18,23 +18,11 @@ import torch
 from torch import Tensor
 
 from .. import rounding
-from ..bounded import aten, rule
-from ..sets import (
-    Linear,
-    Operand,
-    Remainder,
-    Set,
-    States,
-    as_set,
-    nonnegative,
-    own_axis,
-    plain,
-    point,
-    same_kind,
-    samples_of,
-    symbols_of,
-    value,
-)
+from ..operands import Operand, nonnegative, own_axis, plain, same_kind, samples_of, symbols_of, value
+from ..rule_table import aten, rule
+from ..sample_axis import SampleAxis
+from ..sets import Set, as_set
+from ..states import Linear, Remainder, States
 from .constants import constant
 from .linear import broadcast, combination
 from .products import hull, mul
@@ -157,9 +145,9 @@ def isfinite(x: Set) -> Tensor:
 )
 def where(condition: Set | Tensor, a: Operand, b: Operand) -> Set:
     same_kind(a, b)
-    (a, b), axis = own_axis(*_as_sets(condition, a, b))
-    if axis is not None and condition.dim() > max(a.dim(), b.dim()):
-        a, b, axis = a.dense(), b.dense(), None
+    (a, b), along = own_axis(*_as_sets(condition, a, b))
+    if along is not None and condition.dim() > max(a.dim(), b.dim()):
+        a, b, along = a.dense(), b.dense(), None
     dims = max(condition.dim(), a.dim(), b.dim())
     certain, possible = _truth(condition, dims)
     undecided = possible & ~certain
@@ -175,7 +163,7 @@ def where(condition: Set | Tensor, a: Operand, b: Operand) -> Set:
     over = States(
         a, b, found=samples_of(a, b) if not isinstance(condition, Set) and condition.dim() <= a.dim() else None
     )
-    linear = _where_linear(certain, undecided, a, b, dims, axis) if affine else None
+    linear = _where_linear(certain, undecided, a, b, dims, along) if affine else None
     result = over.result("where", [remainder(*view) for view in over.views], linear, nonnegative=nonnegative(a, b))
     result.symbols = symbols_of(condition, a, b)
     return result
@@ -189,12 +177,12 @@ def _as_sets(condition: Set | Tensor, a: Operand, b: Operand) -> tuple[Set, Set]
     return constant(a, dtype, condition.device), constant(b, dtype, condition.device)
 
 
-def _where_linear(certain: Tensor, undecided: Tensor, a: Set, b: Set, dims: int, axis: int | None) -> Linear:
+def _where_linear(certain: Tensor, undecided: Tensor, a: Set, b: Set, dims: int, along: SampleAxis | None) -> Linear:
     """Where undecided: the middle of the two forms."""
     rows = a.form.rows.union(b.form.rows)
     rows_a, rows_b = (broadcast(rows.place(x.form.generators, x.form.rows), dims) for x in (a, b))
     center = _choice(certain, undecided, a.form.center, b.form.center, 0.5 * (a.form.center + b.form.center))
-    return Linear(center, _choice(certain, undecided, rows_a, rows_b, 0.5 * (rows_a + rows_b)), rows, axis)
+    return Linear(center, _choice(certain, undecided, rows_a, rows_b, 0.5 * (rows_a + rows_b)), rows, along)
 
 
 def _where_radius(certain: Tensor, undecided: Tensor, a: Set, b: Set) -> Tensor:
@@ -220,8 +208,7 @@ def _choice(certain: Tensor, undecided: Tensor, x: Tensor, y: Tensor, between: T
 )
 def masked_fill(x: Set | Tensor, mask: Set | Tensor, fill: Operand) -> Set:
     fill = value(fill) if plain(fill) else fill
-    if not isinstance(x, Set):
-        x = point(x)
+    x = as_set(x)
     return where(mask, constant(fill, x.dtype, x.device), x)
 
 
@@ -245,7 +232,7 @@ def gated(grad: Set | Tensor, condition: Set, x: Set | Tensor | None = None, cle
         return _gate_result(over, [Remainder(interval, None) for interval in intervals], None, condition)
     factor, radii = _best_factor(over, gates)
     center, form = (factor * grad.form.center).expand(intervals[0].shape[1:]), grad.form
-    linear = Linear(center, factor * form.generators, form.rows, form.axis)
+    linear = Linear(center, factor * form.generators, form.rows, form.along)
     remainders = [Remainder(interval, radius) for interval, radius in zip(intervals, radii, strict=True)]
     return _gate_result(over, remainders, linear, condition)
 
@@ -272,9 +259,8 @@ def _best_factor(over: States[Set], gates: list[Tensor]) -> tuple[Tensor, list[T
     factors = [0.5 * (gate[1] + gate[0]) for gate in reversed(gates)]  # the clean one first
     if over.found is None:
         return factors[0], radii(factors[0])
-    samples, axis = over.found
     (touched, clean), (other_touched, other_clean) = map(radii, factors)
-    first = samples.cheaper_line((touched, clean), (other_touched, other_clean), axis)
+    first = over.found.cheaper_line((touched, clean), (other_touched, other_clean))
     chosen = [torch.where(first, touched, other_touched), torch.where(first, clean, other_clean)]
     return torch.where(first, factors[0], factors[1]), chosen
 

@@ -16,28 +16,27 @@ import torch
 from torch import Tensor
 
 from .. import rounding
-from ..bounded import aten, rule
 from ..clean_state import Excess, OwnRows, without_own
 from ..context import keeps_by_sample
 from ..errors import MixedTensors, UnsupportedOperator
 from ..factors import Factors
 from ..forms import Form
-from ..rows import NO_ROWS
-from ..sets import (
-    Linear,
+from ..operands import (
     Operand,
-    Remainder,
-    Set,
-    States,
-    as_set,
-    concretised,
+    any_affine,
+    dims_of,
+    has_own_rows,
     nonnegative,
     own_axis,
     same_kind,
-    sample_axis,
     value,
     varies,
 )
+from ..rows import NO_ROWS
+from ..rule_table import aten, rule
+from ..sample_axis import SampleAxis
+from ..sets import Set, as_set, concretised
+from ..states import Linear, Remainder, States
 from .structural import PartMap, axis, selected
 
 Dims = int | Sequence[int] | None  # None, and none at all: every axis
@@ -50,17 +49,17 @@ def summed(
     x: Set | Tensor,
     f: PartMap,
     terms: float,
-    axis: int | None = None,
+    along: SampleAxis | None = None,
     over_samples: PartMap | None = None,
     sharp: bool = True,
 ) -> Set:
     """``f`` is linear with coefficients >= 0 and adds ``terms`` elements up: ``[f(l), f(u)]``, outward.
 
-    ``axis`` says where f leaves the sample axis; ``over_samples`` is f without its sum over the sample axis, which it
+    ``along`` says where f leaves the samples; ``over_samples`` is f without its sum over the sample axis, which it
     puts behind the leading axes. Without either, own rows are written out before.
     """
     x = as_set(x)
-    if axis is None and over_samples is None:
+    if along is None and over_samples is None:
         x = x.dense()
     if over_samples is not None:
         return _over_samples(name, x, f, terms, over_samples)
@@ -71,12 +70,12 @@ def summed(
 
     if not x.affine and x.clean is None:
         return concretised(name, remainder(x).bounds, None, x.symbols, x.nonnegative)
-    over = States(x, found=None if x.clean is None or axis is None else (x.clean.samples, axis))
+    over = States(x, found=along if x.clean is not None else None)
     linear = None
     if x.affine:
         rows = x.form.rows
         center, generators = f(x.form.center, 0), f(x.form.generators, 1)
-        linear = Linear(center, generators, rows, axis if rows.batch is not None else None)
+        linear = Linear(center, generators, rows, along if rows.batch is not None else None)
     remainders = [remainder(*view) for view in over.views]
     return over.result(name, remainders, linear, nonnegative=x.nonnegative, sharp=sharp)
 
@@ -127,12 +126,11 @@ def _over_samples(
 
 def _own_rows(x: Set, over_samples: PartMap) -> OwnRows | None:
     """The own rows of the terms of a sum over samples."""
-    batch = x.form.rows.batch
-    if batch is None:
+    if not has_own_rows(x):
         return None
-    assert x.symbols is not None
+    assert x.symbols is not None and x.along is not None
     rows = over_samples(x.form.generators[x.form.rows.split()[2].to(x.device)], 1)
-    return OwnRows.of(batch, rows, x.symbols.table, x.clean.samples if x.clean is not None else None)
+    return OwnRows.of(x.along.samples, rows, x.symbols.table, clean=x.clean is not None)
 
 
 def _largest_moduli(x: Set) -> Tensor:
@@ -143,13 +141,13 @@ def _largest_moduli(x: Set) -> Tensor:
 
 def _worst_sum(x: Set, over_samples: PartMap, terms: float) -> Excess:
     """A sum over samples of which at most k are touched: the clean sum, and what touching each of them adds."""
-    assert x.clean is not None
+    assert x.clean is not None and x.along is not None
     touched, clean = over_samples(x.bounds, 1), over_samples(x.clean.bounds, 1)
     # the moduli at their largest: the roundings of every member, and ours of the clean sum
     moduli = over_samples(_largest_moduli(x), 0).sum(0)
     interval = rounding.outward_sum(clean.sum(1), moduli, 2 * terms + 2)
     beyond = torch.stack((clean[0] - touched[0], touched[1] - clean[1])).clamp_min(0.0)
-    return Excess(x.clean.samples, interval, beyond * (1 + rounding.gamma(terms, x.dtype)))
+    return Excess(x.along.samples, interval, beyond * (1 + rounding.gamma(terms, x.dtype)))
 
 
 def _axes(dims: Dims, x: Set | Tensor) -> list[int]:
@@ -176,8 +174,8 @@ def sum_(
     if not axes:
         return selected(x, lambda tensor, lead: tensor)
     terms = math.prod(x.shape[dim] for dim in axes)
-    f, axis, over_samples = _reduction(x, axes, keepdim, lambda v, dims, keep: v.sum(dims, keep), 1)
-    return summed("sum", x, f, terms, axis, over_samples, sharp)
+    f, along, over_samples = _reduction(x, axes, keepdim, lambda v, dims, keep: v.sum(dims, keep), 1)
+    return summed("sum", x, f, terms, along, over_samples, sharp)
 
 
 @rule(aten.mean.default, aten.mean.dim, example=lambda t: (t(3, 4), [1]))
@@ -188,25 +186,25 @@ def mean(x: Set | Tensor, dims: Dims = None, keepdim: bool = False, *, dtype: to
     if not x.dim():
         return selected(x, lambda tensor, lead: tensor)
     terms = math.prod(x.shape[dim] for dim in axes)
-    f, axis, over_samples = _reduction(x, axes, keepdim, lambda v, dims, keep: v.mean(dims, keep), terms)
-    return summed("mean", x, f, terms + 2, axis, over_samples)
+    f, along, over_samples = _reduction(x, axes, keepdim, lambda v, dims, keep: v.mean(dims, keep), terms)
+    return summed("mean", x, f, terms + 2, along, over_samples)
 
 
 def _reduction(
     x: Set | Tensor, axes: list[int], keepdim: bool, reduce: Callable[[Tensor, list[int], bool], Tensor], divisor: int
-) -> tuple[PartMap, int | None, PartMap | None]:
+) -> tuple[PartMap, SampleAxis | None, PartMap | None]:
     """The sum or mean over some axes, and what it does to own rows."""
 
     def f(tensor: Tensor, lead: int) -> Tensor:
         return reduce(tensor, [dim + lead for dim in axes], keepdim)
 
-    found = sample_axis(x)
-    if found is None:
+    along = x.along if isinstance(x, Set) else None
+    if along is None:
         return f, None, None
-    samples = found + x.dim()
+    samples = along.position + x.dim()
     if samples not in axes:
         after = [dim for dim in range(samples, x.dim()) if keepdim or dim not in axes]
-        return f, -len(after), None
+        return f, along.at(-len(after)), None
 
     def over_samples(tensor: Tensor, lead: int) -> Tensor:
         rest = [dim + lead for dim in axes if dim != samples]
@@ -254,16 +252,17 @@ def combination(
 
     ``sharp=False`` saves the support function where the summands hardly share symbols, or only the form is of interest.
     """
-    operands, axis = [x for x, _ in summands], None
+    operands: list[Operand] = [x for x, _ in summands]
+    along = None
     same_kind(*operands)
-    affine = any(type(x) is Set and x.affine for x in operands)
+    affine = any_affine(*operands)
     if affine:
-        operands, axis = own_axis(*operands)
+        operands, along = own_axis(*operands)
         summands = [(x, a) for x, (_, a) in zip(operands, summands, strict=True)]
-        if axis is None and charged is not None:
+        if along is None and charged is not None:
             charged = [(x.dense() if isinstance(x, Set) else x, a) for x, a in charged]
     sets = [x for x in operands if isinstance(x, Set)]
-    like, dims = sets[0].bounds, max(x.dim() for x in operands if isinstance(x, Tensor | Set))
+    like, dims = sets[0].bounds, dims_of(*operands)
     for x, a in summands:
         rounding.require_normal(a, like.dtype)
         if isinstance(x, int | float):
@@ -286,7 +285,7 @@ def combination(
 
     over = States(*operands)
     remainders = [remainder(*view) for view in over.views]
-    linear = _combined(summands, sets, remainders[0].bounds.shape[1:], axis) if affine else None
+    linear = _combined(summands, sets, remainders[0].bounds.shape[1:], along) if affine else None
     never_negative = nonnegative(*operands) and all(a >= 0 for a in coefficients)
     return over.result(name, remainders, linear, nonnegative=never_negative, sharp=sharp, factors=factors)
 
@@ -319,12 +318,12 @@ def _accumulated(terms: Sequence[tuple[Tensor, float]]) -> Tensor:
 
 
 def _combined(
-    summands: Sequence[tuple[Operand, float]], sets: Sequence[Set], shape: torch.Size, axis: int | None
+    summands: Sequence[tuple[Operand, float]], sets: Sequence[Set], shape: torch.Size, along: SampleAxis | None
 ) -> Linear:
     """The linear part of ``sum_i a_i x_i``."""
     rows = NO_ROWS
     for part in sets:
-        rows = rows.union(part.form.rows)
+        rows = rows.union(part.form.rows) if part.affine else rows
     like, dims = sets[0].bounds, len(shape)
     center = torch.zeros(shape, dtype=like.dtype, device=like.device)
     generators = center.new_zeros(len(rows), *shape)
@@ -335,7 +334,7 @@ def _combined(
                 generators.add_(broadcast(rows.place(x.form.generators, x.form.rows), dims), alpha=a)
         else:
             center = center + a * as_tensor(x, like)
-    return Linear(center, generators, rows, axis)
+    return Linear(center, generators, rows, along)
 
 
 def _combined_radius(
@@ -371,7 +370,7 @@ def add(x: Operand, y: Operand, *, alpha: float = 1) -> Set:
         terms = [(x, 1 + alpha * decay), (remembered.rest, float(alpha))]
         charged = [(x, 1 + abs(alpha * decay)), (remembered.rest, float(alpha))]
     result = combination("add", terms, charged=charged)
-    if isinstance(y, Set) and y.parameter and isinstance(x, Set):
+    if isinstance(y, Set) and y.parameter and varies(x):
         result.remembered = Remembered(x, y, float(alpha))
     return result
 
@@ -398,10 +397,10 @@ def rsub(x: Operand, y: Operand, alpha: float = 1) -> Set:
 def neg(x: Set) -> Set:
     form, clean = x._form, x.clean
     if form is not None:
-        form = Form(-form.center, -form.generators, form.radius, form.rows, form.axis)
+        form = Form(-form.center, -form.generators, form.radius, form.rows, form.along)
     if clean is not None:
-        clean = clean.but(-clean.bounds.flip(0), clean.radius)
-    return Set(-x.bounds.flip(0), form, x.symbols, x.exact, clean=clean)
+        clean = Remainder(-clean.bounds.flip(0), clean.radius)
+    return Set(-x.bounds.flip(0), form, x.symbols, x.exact, clean=clean, along=x.along)
 
 
 @rule(aten.lerp.Scalar, example=lambda t: (t(2, 3), t(2, 3), 0.1))

@@ -14,10 +14,11 @@ import torch
 from torch import Tensor
 
 from .. import rounding
-from ..bounded import Bounded, applied, aten, first_order, internal, replaces, rule
+from ..autograd_functions import applied, first_order, internal
+from ..bounded import Bounded
 from ..errors import UnsupportedOperator
-from ..forms import Form
-from ..sets import Set, as_set, concretised, point, value, varies
+from ..rule_table import aten, replaces, rule
+from ..sets import Set, as_set, concretised
 from .functions import ABS, RSQRT, SQRT
 from .linear import combination, mean, sub, sum_
 from .products import mul, square
@@ -33,16 +34,15 @@ def charged(x: Set, amount: Tensor) -> Set:
     bounds = rounding.widened(x.bounds, amount)
     form = None
     if x.affine:
-        form = x.form
-        form = Form(form.center, form.generators, rounding.up(form.radius + amount), form.rows, form.axis)
+        form = x.form.with_radius(rounding.up(x.form.radius + amount))
     return concretised("rounding", bounds, form, x.symbols)
 
 
-def _modulus(x: Set | Tensor) -> Tensor:
-    if varies(x):
-        modulus = x.bounds.abs().amax(0)
-        return rounding.up(torch.maximum(modulus, x.form.modulus) if x.affine else modulus)
-    return value(x).abs()
+def _modulus(x: Set) -> Tensor:
+    if x.exact:
+        return x.center.abs()
+    modulus = x.bounds.abs().amax(0)
+    return rounding.up(torch.maximum(modulus, x.form.modulus) if x.affine else modulus)
 
 
 def _statistics(x: Set, count: int, eps: float) -> tuple[Set, Set, Set]:
@@ -59,7 +59,7 @@ def _statistics(x: Set, count: int, eps: float) -> tuple[Set, Set, Set]:
     return deviations, center, apply(RSQRT, combination("layer_norm", [(variance, 1.0), (float(eps), 1.0)]))
 
 
-def _normalised(x: Set, deviations: Set, center: Set | Tensor, scale: Set | Tensor, terms: int) -> Set:
+def _normalised(x: Set, deviations: Set, center: Set, scale: Set, terms: int) -> Set:
     """(x - mean) / sqrt(variance + eps), whose square never sums to more than n but for rounding of the mean."""
     result = mul(deviations, scale)
     loss = (_modulus(x) + _modulus(center)) * _modulus(scale) * rounding.gamma(8 + terms, x.dtype)
@@ -69,11 +69,7 @@ def _normalised(x: Set, deviations: Set, center: Set | Tensor, scale: Set | Tens
 
 
 @rule(aten.native_layer_norm.default, example=lambda t: (t(2, 4), [4], t(4), t(4), 0.1))
-def layer_norm(
-    x: Set | Tensor, shape: Sequence[int], weight: Set | Tensor | None, bias: Set | Tensor | None, eps: float
-) -> tuple[Set, Set, Set]:
-    if not isinstance(x, Set):
-        x = point(x)
+def layer_norm(x: Set, shape: Sequence[int], weight: Set | None, bias: Set | None, eps: float) -> tuple[Set, Set, Set]:
     deviations, center, scale = _statistics(x, len(shape), eps)
     result = _normalised(x, deviations, center, scale, math.prod(shape))
     if weight is not None:
@@ -85,25 +81,23 @@ def layer_norm(
 
 @rule(aten.native_layer_norm_backward.default, example=None)
 def layer_norm_backward(
-    grad: Set | Tensor,
-    x: Set | Tensor,
+    grad: Set,
+    x: Set,
     shape: Sequence[int],
-    center: Set | Tensor,
-    scale: Set | Tensor,
-    weight: Set | Tensor | None,
-    bias: Set | Tensor | None,
+    center: Set,
+    scale: Set,
+    weight: Set | None,
+    bias: Set | None,
     wanted: Sequence[bool],
-) -> tuple[Set | Tensor | None, ...]:
+) -> tuple[Set | None, ...]:
     """With h the normalised input and g = grad weight: ``scale (g - mean(g) - h mean(g h))``."""
     count = len(shape)
     axes, outer = list(range(x.dim() - count, x.dim())), list(range(x.dim() - count))
-    if not isinstance(x, Set):
-        x = point(x)
     terms = math.prod(shape)
     normal = _normalised(x, sub(x, center), center, scale, terms)
     grad_x = grad_weight = grad_bias = None
     if wanted[0]:
-        g = grad if weight is None else mul(as_set(grad), weight)
+        g = grad if weight is None else mul(grad, weight)
         inner = combination(
             "layer_norm_backward",
             [(g, 1.0), (mean(g, axes, True), -1.0), (mul(normal, mean(mul(g, normal), axes, True)), -1.0)],

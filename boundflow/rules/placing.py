@@ -8,15 +8,16 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..bounded import Bounded, aten, replaces, rule, unwrapped
+from ..bounded import Bounded, unwrapped
 from ..errors import PlainTarget, UnsupportedOperator
-from ..sets import Set, as_set, point
+from ..rule_table import aten, replaces, rule
+from ..sets import Set, as_set
 from .constants import constant, new_zeros
 from .linear import combination, summed
 from .structural import chosen, decided, expand, numbered, selected
 
 
-def scattered(name: str, base: Set, positions: Tensor, source: Set | Tensor) -> Set:
+def scattered(name: str, base: Set, positions: Tensor, source: Set) -> Set:
     """``base`` with ``source`` added at ``positions``, which may repeat."""
     size = base.numel()
 
@@ -26,7 +27,6 @@ def scattered(name: str, base: Set, positions: Tensor, source: Set | Tensor) -> 
         return flat.view(*tensor.shape[:lead], *base.shape)
 
     most = int(torch.bincount(positions.flatten(), minlength=1).max()) if positions.numel() else 1
-    source = source if isinstance(source, Set) else point(source.to(base.dtype))
     added = summed(name, source, place, most)
     return combination(name, [(base, 1.0), (added, 1.0)], terms=most + 1)
 
@@ -58,13 +58,10 @@ def index_put(
 ) -> Set:
     x = as_set(x)
     positions = aten.index.Tensor(numbered(x), decided(indices))
-    if isinstance(values, Set):
-        values = selected(values, lambda tensor, lead: expand(tensor, lead, positions.shape))
-    else:
-        values = constant(values, x.dtype, x.device)
-        values = selected(values, lambda tensor, lead: expand(tensor, lead, positions.shape))
+    written = constant(values, x.dtype, x.device)
+    source = selected(written, lambda tensor, lead: expand(tensor, lead, positions.shape))
     if accumulate:
-        return scattered("index_put", x, positions, values)
+        return scattered("index_put", x, positions, source)
     flat = positions.flatten()
     if flat.unique().numel() != flat.numel():
         raise UnsupportedOperator("index_put writes one element twice: the result would depend on the order")
@@ -74,20 +71,17 @@ def index_put(
         out[..., flat] = tensor.reshape(*tensor.shape[:lead], -1)
         return out.view(*tensor.shape[:lead], *x.shape)
 
-    written = torch.zeros(x.numel(), dtype=torch.bool, device=x.device)
-    written[flat] = True
-    return chosen(written.view(x.shape), selected(values, place), x)
+    mask = torch.zeros(x.numel(), dtype=torch.bool, device=x.device)
+    mask[flat] = True
+    return chosen(mask.view(x.shape), selected(source, place), x)
 
 
 @rule(aten.scatter_add.default, example=lambda t: (t(3, 4), 1, torch.tensor([[2, 0], [1, 1], [3, 3]]), t(3, 2)))
-def scatter_add(x: Set, dim: int, index: Tensor, source: Set | Tensor) -> Set:
+def scatter_add(x: Set, dim: int, index: Tensor, source: Set) -> Set:
     positions = numbered(x).gather(dim, index)
     corner = tuple(slice(0, size) for size in index.shape)
-    if isinstance(source, Set):
-        source = selected(source, lambda tensor, lead: tensor[(slice(None),) * lead + corner])
-    else:
-        source = source[corner]
-    return scattered("scatter_add", x, positions, source)
+    part = selected(source, lambda tensor, lead: tensor[(slice(None),) * lead + corner])
+    return scattered("scatter_add", x, positions, part)
 
 
 @rule(aten.unfold_backward.default, example=lambda t: (t(2, 2, 3), [2, 5], 1, 3, 2))

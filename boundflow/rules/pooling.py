@@ -6,7 +6,8 @@ from collections.abc import Callable, Sequence
 
 from torch import Tensor
 
-from ..bounded import aten, rule
+from ..rule_table import aten, rule
+from ..sample_axis import SampleAxis
 from ..sets import Set
 from .linear import summed
 
@@ -24,10 +25,10 @@ def _planes(f: Callable[[Tensor], Tensor], keep: int) -> Callable[[Tensor, int],
     return folded
 
 
-def _image_axis(x: Set | Tensor) -> int | None:
+def _image_axis(x: Set | Tensor) -> SampleAxis | None:
     """The sample axis, if it is not one of the two that are pooled."""
-    axis = x.form.axis if isinstance(x, Set) and x.affine else None
-    return axis if axis is not None and axis < -2 else None
+    along = x.along if isinstance(x, Set) else None
+    return along if along is not None and along.position < -2 else None
 
 
 def _area(kernel: Sizes) -> int:
@@ -38,7 +39,7 @@ def _area(kernel: Sizes) -> int:
 @rule(aten.avg_pool2d.default, example=lambda t: (t(1, 2, 5, 4), [2, 3], [2, 1], [1, 0]))
 def avg_pool2d(x: Set, kernel: Sizes, *options: object) -> Set:
     f = _planes(lambda image: aten.avg_pool2d.default(image, kernel, *options), 2)
-    return summed("avg_pool2d", x, f, _area(kernel) + 2, axis=_image_axis(x))
+    return summed("avg_pool2d", x, f, _area(kernel) + 2, along=_image_axis(x))
 
 
 @rule(
@@ -53,13 +54,13 @@ def avg_pool2d_backward(grad: Set | Tensor, x: Set | Tensor, kernel: Sizes, *opt
         pooled: Tensor = aten.avg_pool2d_backward.default(image, like, kernel, *options)
         return pooled
 
-    return summed("avg_pool2d_backward", grad, _planes(f, 2), _area(kernel) + 2, axis=_image_axis(grad))
+    return summed("avg_pool2d_backward", grad, _planes(f, 2), _area(kernel) + 2, along=_image_axis(grad))
 
 
 @rule(aten._adaptive_avg_pool2d.default, example=lambda t: (t(1, 2, 5, 4), [3, 2]))
 def adaptive_avg_pool2d(x: Set, size: Sizes) -> Set:
     f = _planes(lambda image: aten._adaptive_avg_pool2d.default(image, size), 2)
-    return summed("adaptive_avg_pool2d", x, f, x.shape[-1] * x.shape[-2] + 2, axis=_image_axis(x))
+    return summed("adaptive_avg_pool2d", x, f, x.shape[-1] * x.shape[-2] + 2, along=_image_axis(x))
 
 
 @rule(aten._adaptive_avg_pool2d_backward.default, example=lambda t: (t(1, 2, 3, 2), t(1, 2, 5, 4)))
@@ -71,4 +72,4 @@ def adaptive_avg_pool2d_backward(grad: Set | Tensor, x: Set | Tensor) -> Set:
         pooled: Tensor = aten._adaptive_avg_pool2d_backward.default(image, like)
         return pooled
 
-    return summed("adaptive_avg_pool2d_backward", grad, _planes(f, 2), height * width + 2, axis=_image_axis(grad))
+    return summed("adaptive_avg_pool2d_backward", grad, _planes(f, 2), height * width + 2, along=_image_axis(grad))

@@ -11,17 +11,12 @@ import torch
 from torch import Tensor
 
 from .. import rounding
-from ..bounded import aten, rule
 from ..errors import VoidBounds
-from ..forms import Form
-from ..sets import (
+from ..operands import (
     Operand,
     Part,
-    Remainder,
-    Set,
-    States,
-    as_set,
-    concretised,
+    any_affine,
+    dims_of,
     nonnegative,
     own_axis,
     plain,
@@ -30,6 +25,9 @@ from ..sets import (
     symbols_of,
     varies,
 )
+from ..rule_table import aten, rule
+from ..sets import Set, as_set
+from ..states import Linear, Remainder, States
 from .bilinear import Product, linear_product, radius_of_product
 from .constants import to_copy
 from .linear import as_tensor, broadcast, combination
@@ -42,7 +40,7 @@ def hull(corners: Tensor, dims: int | tuple[int, ...] = 0) -> Tensor:
 
 def _elementwise(a: Operand, b: Operand, f: Product) -> Tensor:
     """The exact hull of f over two intervals: f is monotone in each operand, so the corners suffice."""
-    dims = max(x.dim() for x in (a, b) if isinstance(x, Tensor | Set))
+    dims = dims_of(a, b)
     if varies(a) and varies(b):
         return hull(f(broadcast(a.bounds, dims).unsqueeze(1), broadcast(b.bounds, dims).unsqueeze(0)), (0, 1))
     like = reference(a, b).bounds
@@ -102,13 +100,13 @@ def _bilinear(
     *others: Operand,
 ) -> Set:
     """``a b`` as an affine form, with an interval of its own, which may ask for other operands, in every state."""
-    if not any(type(x) is Set and x.affine for x in (a, b)):
+    if not any_affine(a, b):
         over = States(a, b, *others)
         remainders = [Remainder(interval(*view), None) for view in over.views]
         return over.result(name, remainders, nonnegative=never_negative)
-    (a, b), axis = own_axis(a, b)
+    (a, b), along = own_axis(a, b)
     over = States(a, b, *others)
-    dims = max(x.dim() for x in (a, b) if isinstance(x, Tensor | Set))
+    dims = dims_of(a, b)
 
     def left(rows: Tensor, y: Tensor) -> Tensor:
         return broadcast(rows, dims) * y
@@ -116,7 +114,7 @@ def _bilinear(
     def right(x: Tensor, rows: Tensor) -> Tensor:
         return x * broadcast(rows, dims)
 
-    linear = linear_product(a, b, torch.mul, left, right, axis)
+    linear = linear_product(a, b, torch.mul, left, right, along)
     radii = [radius_of_product(x, y, torch.mul, 1) for x, y, *_ in over.views]
     remainders = [Remainder(interval(*view), radius) for view, radius in zip(over.views, radii, strict=True)]
     return over.result(name, remainders, linear, nonnegative=never_negative, sharp=sharp)
@@ -146,22 +144,32 @@ def quotient(x: Set, divisor: float) -> Set:
 
 
 def square(x: Set) -> Set:
-    """``x^2``: with d = x - c, ``x^2 = c^2 + 2 c d + d^2`` and d^2 lies in [0, s^2], not in [-s^2, s^2]."""
-    ends = x.bounds * x.bounds
-    smallest, largest = hull(ends)
-    straddles = (x.bounds[0] < 0) & (x.bounds[1] > 0)
-    smallest = torch.where(straddles, 0.0, smallest)
-    bounds = torch.stack((smallest, largest))
-    bounds = rounding.outward_sum(bounds, bounds, 1)
-    form = None
-    if x.affine:
-        f = x.form
-        half = 0.5 * x.deviation.square()
-        charge = rounding.gamma(2, x.dtype)
-        radius = half + 2 * f.center.abs() * f.radius + charge * f.modulus * f.modulus
-        radius = rounding.up(radius) + rounding.tiny(2, x.dtype)
-        form = Form(f.center * f.center + half, 2 * f.center * f.generators, radius, f.rows, f.axis)
-    return concretised("square", bounds, form, x.symbols, nonnegative=True)
+    """``x^2``: with d = x - c, ``x^2 = c^2 + 2 c d + d^2`` and d^2 lies in [0, s^2], not in [-s^2, s^2].
+
+    That holds in every state with its own s, and around one middle of d^2 for all of them (`States.middle`).
+    """
+    over = States(x)
+    intervals = [_square_interval(view.bounds) for (view,) in over.views]
+    if not x.affine:
+        return over.result("square", [Remainder(interval, None) for interval in intervals], nonnegative=True)
+    f, charge = x.form, rounding.gamma(2 * len(over.views), x.dtype)
+    middle, off = over.middle([view.deviation.square() for (view,) in over.views])
+
+    def radius(view: Set, off: Tensor) -> Tensor:
+        total = off + 2 * f.center.abs() * view.form.radius + charge * f.modulus * f.modulus
+        return rounding.up(total) + rounding.tiny(2, x.dtype)
+
+    radii = [radius(view, distance) for (view,), distance in zip(over.views, off, strict=True)]
+    remainders = [Remainder(interval, radius) for interval, radius in zip(intervals, radii, strict=True)]
+    linear = Linear(f.center * f.center + middle, 2 * f.center * f.generators, f.rows, f.along)
+    return over.result("square", remainders, linear, nonnegative=True)
+
+
+def _square_interval(bounds: Tensor) -> Tensor:
+    smallest, largest = hull(bounds * bounds)
+    straddles = (bounds[0] < 0) & (bounds[1] > 0)
+    ends = torch.stack((torch.where(straddles, 0.0, smallest), largest))
+    return rounding.outward_sum(ends, ends, 1)
 
 
 def without_zero(x: Set, what: str) -> Set:

@@ -14,9 +14,10 @@ from torch import Tensor
 from torch._ops import OpOverload
 
 from .. import rounding
-from ..bounded import Bounded, aten, replaces, rule
+from ..bounded import Bounded
 from ..errors import UnsupportedOperator
 from ..layout import plain_ones
+from ..rule_table import aten, replaces, rule
 from ..sets import Set
 
 

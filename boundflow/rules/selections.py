@@ -18,10 +18,21 @@ import torch
 from torch import Tensor
 
 from .. import rounding
-from ..bounded import Bounded, applied, aten, first_order, internal, replaces, rule
+from ..autograd_functions import applied, first_order, internal
+from ..bounded import Bounded
 from ..errors import Undecided, UnsupportedOperator
 from ..forms import Form
-from ..sets import Set, as_set, concretised, reference, same_kind, symbols_of, varies
+from ..operands import (
+    any_affine,
+    reference,
+    same_kind,
+    sample_axis,
+    samples_of,
+    varies,
+)
+from ..rule_table import aten, replaces, rule
+from ..sets import Set, as_set
+from ..states import Remainder, States, linear_part
 from .constants import new_zeros
 from .functions import RELU
 from .gates import gated
@@ -36,17 +47,24 @@ Windows = tuple[Sizes, Sizes | None, Sizes, Sizes, bool]  # kernel, stride, padd
 
 @rule(aten.maximum.default, example=lambda t: (t(3, 4), t(4)))
 def maximum(a: Set | Tensor, b: Set | Tensor) -> Set:
-    """``b + relu(a - b)`` as an affine form; the maxima of the bounds as an interval."""
+    """``b + relu(a - b)`` as an affine form, in every state; the maxima of the bounds as an interval."""
     same_kind(a, b)
-    like = reference(a, b)
-    dims = max(a.dim(), b.dim())
-    first, second = (broadcast(x.bounds, dims) if varies(x) else as_tensor(x, like.bounds).unsqueeze(0) for x in (a, b))
-    bounds = torch.maximum(first, second)
-    bounds = bounds.expand(2, *bounds.shape[1:])
-    form = None
-    if any(isinstance(x, Set) and x.affine for x in (a, b)):
-        form = combination("maximum", [(b, 1.0), (apply(RELU, sub(a, b)), 1.0)]).form
-    return concretised("maximum", bounds, form, symbols_of(a, b))
+    like, dims = reference(a, b), max(a.dim(), b.dim())
+
+    def interval(*view: Set | Tensor) -> Tensor:
+        ends = (broadcast(x.bounds, dims) if varies(x) else as_tensor(x, like.bounds).unsqueeze(0) for x in view)
+        bounds = torch.maximum(*ends)
+        return bounds.expand(2, *bounds.shape[1:])
+
+    over = States(a, b)
+    if not any_affine(a, b):
+        return over.result("maximum", [Remainder(interval(*view), None) for view in over.views])
+    composed = combination("maximum", [(b, 1.0), (apply(RELU, sub(a, b)), 1.0)])
+    if composed.clean is None:
+        over = States(a, b, found=None)
+    forms = [composed.form, composed.untouched.form]
+    remainders = [Remainder(interval(*view), form.radius) for view, form in zip(over.views, forms, strict=False)]
+    return over.result("maximum", remainders, linear_part(composed.form))
 
 
 @rule(aten.minimum.default, example=lambda t: (t(3, 4), t(4)))
@@ -55,20 +73,30 @@ def minimum(a: Set | Tensor, b: Set | Tensor) -> Set:
 
 
 def largest(x: Set) -> Set:
-    """The maximum over the last axis."""
-    x = x if x.form.axis != -1 else x.dense()
-    bounds = x.bounds.amax(-1)
-    form = None
-    if x.affine:
-        best = x.form.center.argmax(-1, keepdim=True)
-        chosen = _along_last(x, best)
-        excess = sub(x, chosen).bounds[1].clamp_min(0.0)
-        excess = excess.scatter(-1, best, 0.0).amax(-1)
-        form = _squeezed(chosen).form
-        charge = rounding.gamma(1, x.dtype) * (form.modulus + excess)
-        radius = rounding.up(form.radius + 0.5 * excess + charge)
-        form = Form(form.center + 0.5 * excess, form.generators, radius, form.rows, form.axis)
-    return concretised("max", bounds, form, x.symbols, x.nonnegative)
+    """The maximum over the last axis: x_j, and between 0 and what others exceed it by, in every state."""
+    x = x if sample_axis(x) != -1 else x.dense()
+    over = States(x, found=None)
+    if not x.affine:
+        along = samples_of(x)
+        if along is not None:
+            over = States(x, found=along.at(along.position + 1))
+        remainders = [Remainder(view.bounds.amax(-1), None) for (view,) in over.views]
+        return over.result("max", remainders, nonnegative=x.nonnegative)
+    best = x.form.center.argmax(-1, keepdim=True)
+    chosen = _along_last(x, best)
+    ahead, kept = sub(x, chosen), _squeezed(chosen)
+    if kept.clean is not None and ahead.clean is not None:
+        over = States(x, found=kept.along)
+    excesses = [view.bounds[1].clamp_min(0.0).scatter(-1, best, 0.0).amax(-1) for view in (ahead, ahead.untouched)]
+    middle, off = over.middle(excesses[: len(over.views)])
+
+    def radius(form: Form, off: Tensor, excess: Tensor) -> Tensor:
+        return rounding.up(form.radius + off + rounding.gamma(len(over.views), x.dtype) * (kept.form.modulus + excess))
+
+    radii = map(radius, (kept.form, kept.untouched.form), off, excesses)
+    remainders = [Remainder(view.bounds.amax(-1), length) for (view,), length in zip(over.views, radii, strict=False)]
+    linear = linear_part(kept.form)._replace(center=kept.form.center + middle)
+    return over.result("max", remainders, linear, nonnegative=x.nonnegative)
 
 
 def _along_last(x: Set, index: Tensor) -> Set:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from ..bounded import aten, rule
 from ..errors import UnsupportedOperator
-from ..sets import Operand, Set, as_set
+from ..operands import Operand
+from ..rule_table import aten, rule
+from ..sets import Set, as_set
 from .functions import GELU_DERIVATIVE, SILU_DERIVATIVE, elu_slope, exactly, positive, softplus_slope
 from .products import mul
 from .unary import Function, apply

@@ -14,10 +14,11 @@ import torch
 from torch import Tensor
 
 from .. import rounding
-from ..bounded import aten, rule
 from ..errors import UnsupportedOperator
-from ..forms import Form
-from ..sets import Linear, Remainder, Set, States, as_set, concretised, sample_axis
+from ..operands import sample_axis
+from ..rule_table import aten, rule
+from ..sets import Set, as_set, point
+from ..states import Linear, Remainder, States, linear_part
 from .functions import EXP, SIGMOID
 from .linear import combination, sub, sum_
 from .products import mul, product
@@ -76,7 +77,7 @@ def softmax_last(x: Set) -> Set:
     jacobian = p.unsqueeze(-1) * (torch.eye(x.shape[-1], dtype=x.dtype, device=x.device) - p.unsqueeze(-2))
     radii = [_softmax_radius(view, p, jacobian, image) for (view,), image in zip(over.views, images, strict=True)]
     generators = (jacobian @ x.form.generators.unsqueeze(-1)).squeeze(-1)
-    linear = Linear(p, generators, x.form.rows, x.form.axis)
+    linear = Linear(p, generators, x.form.rows, x.form.along)
     remainders = [Remainder(image, radius) for image, radius in zip(images, radii, strict=False)]
     sharp = x.symbols is None or x.symbols.support.cheap(x.form)
     return over.result("softmax", remainders[: len(over.views)], linear, sharp=sharp)
@@ -86,7 +87,7 @@ def _two_classes(x: Set, over: States[Set], images: list[Tensor]) -> Set:
     """``p_0 = sigmoid(z_0 - z_1)`` and ``p_1 = 1 - p_0``: one difference, whose image is the range of both."""
     first = selected(x, lambda tensor, lead: tensor.narrow(-1, 0, 1))
     second = selected(x, lambda tensor, lead: tensor.narrow(-1, 1, 1))
-    signs, offsets = x.bounds.new_tensor([1.0, -1.0]), x.bounds.new_tensor([0.0, 1.0])
+    signs, offsets = (point(x.bounds.new_tensor(ends)) for ends in ([1.0, -1.0], [0.0, 1.0]))
     turned = product(apply(SIGMOID, sub(first, second)), signs, sharp=False)
     both = combination("softmax", [(turned, 1.0), (offsets, 1.0)], sharp=False)
     charge = _softmax_charge(x, images[0])
@@ -96,8 +97,7 @@ def _two_classes(x: Set, over: States[Set], images: list[Tensor]) -> Set:
         ends = rounding.widened(view.bounds, charge)
         bounds = torch.stack((image[0].maximum(ends[0]), image[1].minimum(ends[1])))
         remainders.append(Remainder(bounds, rounding.up(view.form.radius + charge)))
-    linear = Linear(both.form.center, both.form.generators, both.form.rows, both.form.axis)
-    return over.result("softmax", remainders[: len(over.views)], linear, sharp=False)
+    return over.result("softmax", remainders[: len(over.views)], linear_part(both.form), sharp=False)
 
 
 def _softmax_charge(x: Set, image: Tensor) -> Tensor:
@@ -150,24 +150,32 @@ def softmax_backward(grad: Set | Tensor, p: Set | Tensor, dim: int, dtype: torch
 
 
 def log_softmax_last(x: Set, sharp: bool = True) -> Set:
-    """``log p_c = z_c - logsumexp(z)``; its affine form by the mean value theorem, with slopes delta_cj - p_j."""
-    x = x if x.form.axis != -1 else x.dense()
-    bounds = log_softmax_bounds(x.bounds)
-    form = None
-    if x.affine:
-        f, classes = x.form, x.shape[-1]
-        p = torch.softmax(f.center, -1)
-        probabilities = softmax_bounds(x.bounds)
-        off = rounding.deviation(probabilities, p)
-        unit = rounding.gamma(classes + 4, x.dtype)
-        spread = x.deviation
-        slopes = torch.eye(classes, dtype=x.dtype, device=x.device) - p.unsqueeze(-2)
-        error = ((off + unit) * spread).sum(-1, keepdim=True)
-        kept = (slopes.abs() @ (f.radius + unit * f.modulus).unsqueeze(-1)).squeeze(-1)
-        center = torch.log_softmax(f.center, -1)
-        radius = rounding.up(error + kept + _logit_error(x.bounds) + unit * center.abs())
-        form = Form(center, (slopes @ f.generators.unsqueeze(-1)).squeeze(-1), rounding.up(radius), f.rows, f.axis)
-    return concretised("log_softmax", bounds, form, x.symbols, sharp=sharp)
+    """``log p_c = z_c - lse(z)``, with lse the logarithm of a sum of exponentials and p(z) its gradient.
+
+    As an affine form with slopes delta_cj - p_j(z0). lse is convex, so with d = z - z0
+
+        0  <=  lse(z) - lse(z0) - p(z0) d  <=  (p(z) - p(z0)) d:
+
+    only the values of p at z matter, in every state those on its interval, which need not hold the center z0.
+    """
+    x = x if sample_axis(x) != -1 else x.dense()
+    over = States(x)
+    intervals = [log_softmax_bounds(view.bounds) for (view,) in over.views]
+    if not x.affine:
+        return over.result("log_softmax", [Remainder(interval, None) for interval in intervals])
+    f, unit = x.form, rounding.gamma(x.shape[-1] + 4, x.dtype)
+    p, center = torch.softmax(f.center, -1), torch.log_softmax(f.center, -1)
+    slopes = torch.eye(x.shape[-1], dtype=x.dtype, device=x.device) - p.unsqueeze(-2)
+
+    def radius(view: Set) -> Tensor:
+        off = rounding.deviation(softmax_bounds(view.bounds), p)
+        error = ((off + unit) * view.deviation).sum(-1, keepdim=True)
+        kept = (slopes.abs() @ (view.form.radius + unit * f.modulus).unsqueeze(-1)).squeeze(-1)
+        return rounding.up(rounding.up(error + kept + _logit_error(view.bounds) + unit * center.abs()))
+
+    remainders = [Remainder(image, radius(view)) for image, (view,) in zip(intervals, over.views, strict=True)]
+    linear = Linear(center, (slopes @ f.generators.unsqueeze(-1)).squeeze(-1), f.rows, f.along)
+    return over.result("log_softmax", remainders, linear, sharp=sharp)
 
 
 @rule(aten._log_softmax.default, example=lambda t: (t(2, 3, low=-3, high=3), 1, False))

@@ -15,71 +15,42 @@ import torch
 from torch import Tensor
 from torch._ops import OpOverload
 
-from ..bounded import Example, aten, rule
-from ..clean_state import Clean, Samples
+from ..clean_state import Remainder
 from ..errors import Undecided, UnsupportedOperator
 from ..forms import Form, ball_form
+from ..operands import has_own_rows, only_touched, own_axis, same_kind
 from ..rows import NO_ROWS
-from ..sets import Linear, Remainder, Set, States, as_set, only_touched, own_axis, point, same_kind
+from ..rule_table import Example, aten, rule
+from ..sample_axis import SampleAxis
+from ..sets import Set, as_set
+from ..states import Linear, States
 
 PartMap = Callable[[Tensor, int], Tensor]  # one function for every part of a set: a tensor and its ``lead``
 Structural = TypeVar("Structural", bound=Callable[..., Tensor])  # f(tensor, lead, *arguments)
 
 
-def map_form(form: Form | None, f: PartMap) -> Form | None:
-    """Apply an exact linear function to every part of an affine form."""
+def map_form(form: Form | None, f: PartMap, along: SampleAxis | None) -> Form | None:
+    """Apply an exact linear function to every part of an affine form; ``along`` is where it leaves the samples."""
     if form is None:
         return None
     center, radius = f(form.center, 0), f(form.radius, 0)
     if not len(form.rows):
         return ball_form(center, radius)
-    axis = None
-    if form.rows.batch is not None:
-        assert form.axis is not None
-        axis = _moved_axis(form.center, form.axis, f)
-        if axis is None:
-            form = form.dense
-    return Form(center, f(form.generators, 1), radius, form.rows, axis)
-
-
-def _moved_axis(tensor: Tensor, axis: int, f: PartMap) -> int | None:
-    """Where a structural function puts the sample axis, if it keeps the samples in order: ask it about positions."""
-    size, device = tensor.shape[axis], tensor.device
-    if size < 2:
-        return None
-    positions = torch.arange(1, size + 1, device=device)  # counted from one: a zero is something else put there
-    shape = [1] * tensor.dim()
-    shape[axis] = size
-    moved = f(positions.view(shape).expand(tensor.shape), 0)
-    positions = positions.to(moved.device)
-    for axis in range(-moved.dim(), 0):
-        if moved.shape[axis] == size:
-            line = [1] * moved.dim()
-            line[axis] = size
-            if bool((moved == positions.view(line)).all()):
-                return axis
-    return None
-
-
-def _map_clean(x: Set, form: Form | None, f: PartMap) -> Clean | None:
-    clean = x.clean
-    if clean is None:
-        return None
-    kept = form is not None and x._form is not None and clean.axis == x._form.axis
-    axis = form.axis if kept and form is not None else _moved_axis(x.bounds[0], clean.axis, f)
-    if axis is None:
-        return None
-    return clean.but(f(clean.bounds, 1), f(clean.radius, 0) if clean.radius is not None else None, axis)
+    form = form.dense if along is None else form
+    return Form(center, f(form.generators, 1), radius, form.rows, along if form.along is not None else None)
 
 
 def selected(x: Set | Tensor, f: PartMap) -> Set:
     """A set whose elements are elements of ``x``, or zero."""
     x = as_set(x)
-    if x._form is None and x.clean is None and x.excess is None:
+    if x._form is None and x.along is None and x.excess is None:
         return Set(f(x.bounds, 1), None, x.symbols, x.exact, x.nonnegative)
-    form = map_form(x._form, f)
-    clean = _map_clean(x, form, f)
-    made = Set(f(x.bounds, 1), form, x.symbols, x.exact, nonnegative=x.nonnegative, clean=clean)
+    along = x.along.moved(x.bounds[0], f) if x.along is not None else None
+    clean = None
+    if x.clean is not None and along is not None:
+        clean = Remainder(f(x.clean.bounds, 1), f(x.clean.radius, 0) if x.clean.radius is not None else None)
+    form = map_form(x._form, f, along)
+    made = Set(f(x.bounds, 1), form, x.symbols, x.exact, x.nonnegative, clean, along)
     made.excess = x.excess.mapped(f) if x.excess is not None else None
     return made
 
@@ -219,31 +190,39 @@ positional(aten.diagonal.default, example=lambda t: (t(3, 3),))
 positional(aten.unfold.default, example=lambda t: (t(2, 5), 1, 3, 2))
 
 
-def _common_axis(sets: Sequence[Set]) -> int | None:
-    """The sample axis of parts that are put side by side, if they agree on it."""
-    forms = [part.form for part in sets if part.affine and part.form.rows.batch is not None]
-    agree = all(form.rows.batch is forms[0].rows.batch and form.axis == forms[0].axis for form in forms)
-    return forms[0].axis if forms and agree else None
+def _common_axis(marked: Sequence[Set], dim: int) -> SampleAxis | None:
+    """The samples of parts that are put side by side, if they agree on them, and not along the samples."""
+    if not marked or any(part.along != marked[0].along for part in marked):
+        return None
+    along = marked[0].along
+    return along if along is not None and along.position + marked[0].dim() != dim else None
+
+
+def _side_by_side(parts: Sequence[Set | Tensor]) -> list[Set]:
+    """Parts as sets; whole numbers have the dtype of the sets that they meet."""
+    dtype = next(part.dtype for part in parts if isinstance(part, Set))
+    sets = [as_set(part if part.is_floating_point() or isinstance(part, Set) else part.to(dtype)) for part in parts]
+    same_kind(*sets)
+    return sets
 
 
 @rule(aten.cat.default, example=lambda t: ([t(2, 3), t(1, 3)], 0))
 def cat(parts: Sequence[Set | Tensor], dim: int = 0) -> Set:
-    """Rows are first padded to common rows; a plain part has zero rows."""
-    same_kind(*parts)
-    kept = [part for part in parts if not (part.dim() == 1 and part.shape[0] == 0)]
-    reference = next(part for part in kept if isinstance(part, Set))
-    sets = [part if isinstance(part, Set) else point(part.to(reference.dtype)) for part in kept]
-    dim = dim % reference.dim()
-    axis = _common_axis(sets)
-    if axis is None or axis + reference.dim() == dim:
-        sets, axis = [part.dense() for part in sets], None
+    """Rows are first padded to common rows; a part without rows has zeros."""
+    sets = [part for part in _side_by_side(parts) if not (part.dim() == 1 and part.shape[0] == 0)]
+    dim = dim % sets[0].dim()
+    marked = [part for part in sets if has_own_rows(part)]
+    along = _common_axis(marked, dim)
+    if marked and along is None:
+        sets = [part.dense() for part in sets]
     affine = any(part.affine for part in sets)
 
     def remainder(*view: Set) -> Remainder:
         bounds = torch.cat([part.bounds for part in view], dim + 1)
         return Remainder(bounds, torch.cat([part.form.radius for part in view], dim) if affine else None)
 
-    over = States(*sets, found=_common_samples(sets, dim))
+    known = [] if any(only_touched(part) for part in sets) else [part for part in sets if part.clean is not None]
+    over = States(*sets, found=_common_axis(known, dim))
     linear = None
     if affine:
         rows = NO_ROWS
@@ -251,32 +230,17 @@ def cat(parts: Sequence[Set | Tensor], dim: int = 0) -> Set:
             rows = rows.union(part.form.rows)
         center = torch.cat([part.form.center for part in sets], dim)
         placed = [rows.place(part.form.generators, part.form.rows) for part in sets]
-        linear = Linear(center, torch.cat(placed, dim + 1), rows, axis)
+        linear = Linear(center, torch.cat(placed, dim + 1), rows, along)
     result = over.result("cat", [remainder(*view) for view in over.views], linear, sharp=False)
     result.exact = all(part.exact for part in sets)
     return result
 
 
-def _common_samples(sets: Sequence[Set], dim: int) -> tuple[Samples, int] | None:
-    """Whose samples parts hold that are put side by side, and where, if not along the samples."""
-    known = [part.clean for part in sets if part.clean is not None]
-    if not known or any(only_touched(part) for part in sets):
-        return None
-    samples, axis = known[0].samples, known[0].axis
-    agree = all(clean.samples is samples and clean.axis == axis for clean in known)
-    return (samples, axis) if agree and axis + sets[0].dim() != dim else None
-
-
 @rule(aten.stack.default, example=lambda t: ([t(2, 3), t(2, 3)], -1))
 def stack(parts: Sequence[Set | Tensor], dim: int = 0) -> Set:
     dim = dim % (parts[0].dim() + 1)
-
-    def widened(part: Set | Tensor) -> Set | Tensor:
-        if isinstance(part, Set):
-            return selected(part, lambda tensor, lead: unsqueeze(tensor, lead, dim))
-        return part.unsqueeze(dim)
-
-    return cat([widened(part) for part in parts], dim)
+    sets = _side_by_side(parts)
+    return cat([selected(part, lambda tensor, lead: unsqueeze(tensor, lead, dim)) for part in sets], dim)
 
 
 # --- among zeros, or among elements of another tensor ---
@@ -315,7 +279,7 @@ def numbered(x: Set | Tensor) -> Tensor:
 
 def chosen(mask: Tensor, a: Set, b: Set) -> Set:
     """Elements of ``a`` where a plain mask is true, of ``b`` elsewhere: exact."""
-    (a, b), axis = own_axis(a, b)
+    (a, b), along = own_axis(a, b)
     affine = a.affine or b.affine
 
     def remainder(a: Set, b: Set) -> Remainder:
@@ -328,6 +292,6 @@ def chosen(mask: Tensor, a: Set, b: Set) -> Set:
         rows = a.form.rows.union(b.form.rows)
         placed = [rows.place(x.form.generators, x.form.rows) for x in (a, b)]
         linear = Linear(
-            torch.where(mask, a.form.center, b.form.center), torch.where(mask, placed[0], placed[1]), rows, axis
+            torch.where(mask, a.form.center, b.form.center), torch.where(mask, placed[0], placed[1]), rows, along
         )
     return over.result("index_put", [remainder(*view) for view in over.views], linear, sharp=False)

@@ -26,10 +26,11 @@ from torch import Tensor
 from torch._ops import OpOverload
 
 from .. import rounding
-from ..bounded import rule
-from ..clean_state import Samples
 from ..errors import VoidBounds
-from ..sets import Linear, Remainder, Set, States
+from ..rule_table import rule
+from ..sample_axis import SampleAxis
+from ..sets import Set
+from ..states import Linear, Remainder, States
 
 ROUNDINGS = 4  # PyTorch's elementary functions are within a few units in the last place of their terms
 FLOOR = 1024  # and within this many smallest normal numbers where they underflow
@@ -122,7 +123,7 @@ def error_of_line(function: Function, bounds: Tensor, image: Tensor, slope: Tens
 
 
 def shared_relaxation(
-    function: Function, touched: tuple[Tensor, Tensor], clean: tuple[Tensor, Tensor], samples: Samples, axis: int
+    function: Function, touched: tuple[Tensor, Tensor], clean: tuple[Tensor, Tensor], along: SampleAxis
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """(lambda, mu, delta, clean delta): one line for touched and clean samples, and its error for both.
 
@@ -138,7 +139,7 @@ def shared_relaxation(
             slope, mu = torch.where(error.isfinite(), chord, slope), torch.where(error.isfinite(), offset, mu)
         errors = [error_of_line(function, *interval, slope, mu) for interval in (touched, clean)]
         lines.append((slope, mu, torch.maximum(*errors), errors[1]))
-    first = samples.cheaper_line(lines[0][2:], lines[1][2:], axis)
+    first = along.cheaper_line(lines[0][2:], lines[1][2:])
     slope, mu, delta, inner = (torch.where(first, a, b) for a, b in zip(*lines, strict=True))
     return slope, mu, delta, inner
 
@@ -237,7 +238,7 @@ def apply(function: Function, x: Set) -> Set:
 
     states = zip(images, over.views, deltas, strict=True)
     remainders = [Remainder(image, radius(view.form.radius, delta)) for image, (view,), delta in states]
-    linear = Linear(slope * form.center + mu, slope * form.generators, form.rows, form.axis)
+    linear = Linear(slope * form.center + mu, slope * form.generators, form.rows, form.along)
     # the image of tight bounds is tight: an affine form that holds it cannot do better
     return over.result(function.name, remainders, linear, nonnegative=never_negative, sharp=False)
 
@@ -249,7 +250,7 @@ def _one_line(function: Function, over: States[Set], images: list[Tensor]) -> tu
         slope, mu, delta = relaxation(function, *intervals[0])
         return slope, mu, [delta]
     touched, clean = intervals
-    slope, mu, *deltas = shared_relaxation(function, touched, clean, *over.found)
+    slope, mu, *deltas = shared_relaxation(function, touched, clean, over.found)
     return slope, mu, deltas
 
 

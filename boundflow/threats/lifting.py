@@ -17,10 +17,11 @@ from torch import Tensor
 
 from .. import layout, rounding
 from ..bounded import Bounded
-from ..clean_state import Clean, Samples
+from ..clean_state import Remainder
 from ..forms import Form, ball_form
 from ..rows import Rows
 from ..rules.linear import combination
+from ..sample_axis import SampleAxis, Samples
 from ..sets import Set, concretised
 from ..symbols import Symbols
 from .deviation import Deviation, Diagonal, positions
@@ -58,12 +59,6 @@ class Lifting:
             y = change.encoded(y, x)
         weights = torch.ones(len(x), dtype=x.dtype, device=x.device) if threat.touches("weights") else None
         self.values: dict[str, Any] = {"inputs": threat.observed(x, samples), "targets": y, "weights": weights}
-        self.owners = None
-        if threat.budget is not None:
-            first = symbols.declare(threat) if symbols is not None else 0
-            budgets = [clause.budget for clause in threat.clauses for _ in clause.changes]
-            zero_when_clean = frozenset(first + number for number, budget in enumerate(budgets) if budget is not None)
-            self.owners = Samples(samples, threat.budget, zero_when_clean)
 
     def lifted(self) -> Lifted:
         found: list[Made] = []
@@ -76,7 +71,8 @@ class Lifting:
                     parts += [number] * len(found[-1].deviation.generators)
                 number += 1
         rows = self._rows(parts)
-        inputs, targets, weights = (self._set(what, found, rows, len(parts)) for what in self.values)
+        whose = self._samples(rows)
+        inputs, targets, weights = (self._set(what, found, rows, whose, len(parts)) for what in self.values)
         if any(made.change.adds_to_one for made in found):
             targets.set.adds_to_one = targets.dim() == 2  # whatever the label is, it is one of them
         return Lifted(inputs, targets, weights)
@@ -101,13 +97,22 @@ class Lifting:
             return self.symbols.of_samples(self.samples, self._fingerprints(), np.array(parts))
         return None
 
+    def _samples(self, rows: Rows | None) -> Samples:
+        """Whose positions the batch holds. Symbols that a budget counts are 0 where a sample was left alone."""
+        first = self.symbols.declare(self.threat) if self.symbols is not None else 0
+        budgets = [clause.budget for clause in self.threat.clauses for _ in clause.changes]
+        zero_when_clean = frozenset(first + number for number, budget in enumerate(budgets) if budget is not None)
+        if rows is not None and rows.batch is not None:
+            return Samples.of(rows.batch, self.threat.budget, zero_when_clean)
+        return Samples(self.samples, self.threat.budget, zero_when_clean)
+
     def _fingerprints(self) -> np.ndarray:
         flat = [self.raw.detach().cpu().reshape(len(self.raw), -1).double()]
         if self.threat.touches("targets"):
             flat.append(self.values["targets"].detach().cpu().reshape(len(self.raw), -1).double())
         return torch.cat(flat, 1).numpy()
 
-    def _set(self, what: str, found: list[Made], rows: Rows | None, count: int) -> Any:
+    def _set(self, what: str, found: list[Made], rows: Rows | None, whose: Samples, count: int) -> Any:
         """The set of one of inputs, targets and weights."""
         values = self.values[what]
         mine = [made.deviation for made in found if made.change.about == what]
@@ -116,19 +121,17 @@ class Lifting:
         free = [made.deviation for made in found if made.change.about == what and not made.budgeted]
         bounds, clean_bounds = _added(values, mine), _added(values, free)
         center = mine[0].center  # the observed values, unless one change has moved it
-        form = ball_form(center, rounding.deviation(bounds, center)) if self.owners is not None else None
-        clean_radius = None
+        form = ball_form(center, rounding.deviation(bounds, center)) if whose.budget is not None else None
+        clean_radius, along = None, SampleAxis(-values.dim(), whose)
         if rows is not None:
             generators = self._side_by_side(what, found, count)
-            form = Form(center, generators, _off(values, mine, bounds), rows, -values.dim())
+            form = Form(center, generators, _off(values, mine, bounds), rows, along)
             clean_radius = _off(values, free, clean_bounds)
-        clean = None
-        if self.owners is not None:
-            clean = Clean(clean_bounds, clean_radius, -values.dim(), self.owners)
+        clean = Remainder(clean_bounds, clean_radius) if whose.budget is not None else None
         if rows is None:
-            lifted = Set(bounds, form, self.symbols, clean=clean)
+            lifted = Set(bounds, form, self.symbols, clean=clean, along=along)
         else:  # the interval is exact
-            lifted = concretised("lift", bounds, form, self.symbols, clean=clean, sharp=False)
+            lifted = concretised("lift", bounds, form, self.symbols, clean=clean, sharp=False, along=along)
         return Bounded(lifted, strides=layout.of(self.given) if what == "inputs" else None)
 
     def _side_by_side(self, what: str, found: list[Made], count: int) -> Tensor:

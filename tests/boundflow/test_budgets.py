@@ -20,12 +20,13 @@ import boundflow as bf
 from boundflow import support
 from boundflow.bounded import Bounded
 from boundflow.budgets import Columns, Kind, Part
-from boundflow.clean_state import Clean, Excess, OwnRows, Samples, without_own
+from boundflow.clean_state import Excess, OwnRows, Remainder, without_own
 from boundflow.clipping import clipped_gradients
 from boundflow.factors import Factors
 from boundflow.forms import Form
 from boundflow.rules.functions import EXP, RELU, SIGMOID, TANH
 from boundflow.rules.unary import Function, range_of, shared_relaxation
+from boundflow.sample_axis import SampleAxis, Samples
 from boundflow.sets import Set
 
 
@@ -713,7 +714,8 @@ def test_a_mix_of_positions_forgets_what_clean_samples_are() -> None:
     """One touched sample changes the softmax at the positions of all others."""
     known = torch.zeros(2, 1, 3, dtype=torch.float64)
     touched = known + torch.tensor([-1.0, 1.0], dtype=torch.float64)[:, None, None]
-    x = Bounded(Set(touched, clean=Clean(known, None, -1, Samples(np.arange(3), 1))))
+    along = SampleAxis(-1, Samples(np.arange(3), 1))
+    x = Bounded(Set(touched, clean=Remainder(known, None), along=along))
     moved = torch.softmax(torch.tensor([[1.0, 0.0, 0.0]], dtype=torch.float64), -1)
     assert bool(Bounded(torch.softmax(x, -1).set.untouched).contains(moved).all())
 
@@ -722,10 +724,10 @@ def test_own_rows_of_one_batch_beside_the_clean_state_of_another() -> None:
     space = bf.Symbols(T.AtMost(1, T.Linf(0.5)))
     values = torch.zeros(3, 2, dtype=torch.float64)
     lifted, _ = space.lift(values, torch.zeros(3), torch.arange(3))
-    others = Clean(lifted.set.bounds, lifted.form.radius, -2, Samples(np.arange(3, 6), 1))
+    clean, others = Remainder(lifted.set.bounds, lifted.form.radius), SampleAxis(-2, Samples(np.arange(3, 6), 1))
     assert lifted.form.rows.batch is not None and lifted.set.clean is not None
-    assert Set(lifted.set.bounds, lifted.form, space, clean=others).clean is None
-    assert Set(lifted.set.bounds, lifted.form, space, clean=lifted.set.clean).clean is lifted.set.clean
+    assert Set(lifted.set.bounds, lifted.form, space, clean=clean, along=others).clean is None
+    assert Set(lifted.set.bounds, lifted.form, space, clean=clean, along=lifted.set.along).clean is clean
 
 
 @pytest.mark.parametrize("threat", [T.Linf(0.05), T.AtMost(2, T.Linf(0.05) & T.Labels())], ids=["all", "budget"])
@@ -753,7 +755,7 @@ def test_a_line_for_touched_and_clean_samples_holds_for_both(function: Function,
     inner = torch.where(torch.arange(40)[:, None] % 3 == 0, inner[:1], inner)  # some are points when clean
     touched = torch.stack((low, high))
     states = [(bounds, range_of(function, bounds)) for bounds in (touched, inner)]
-    slope, mu, *errors = shared_relaxation(function, *states, Samples(np.arange(40), 3), -2)
+    slope, mu, *errors = shared_relaxation(function, *states, SampleAxis(-2, Samples(np.arange(40), 3)))
     for (bounds, _), error in zip(states, errors, strict=True):
         for share in torch.linspace(0, 1, 101, dtype=torch.float64):
             x = (bounds[0] + share * (bounds[1] - bounds[0])).clamp(bounds[0], bounds[1])

@@ -10,7 +10,7 @@ import torch
 import torch.nn as nn
 
 import boundflow as bf
-from boundflow.sets import same_kind
+from boundflow.operands import same_kind
 
 DEVICES = ["cpu"] + (["cuda"] if torch.cuda.is_available() else [])
 

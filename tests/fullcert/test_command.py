@@ -66,7 +66,7 @@ def test_help_ends_with_an_example(command: Command) -> None:
 
 
 def test_version(command: Command) -> None:
-    assert command("--version").out.strip() == "0.1.0"
+    assert command("--version").out.strip() == bf.__version__
 
 
 @pytest.mark.parametrize("missing", ["typer", "rich", "matplotlib", "safetensors"])

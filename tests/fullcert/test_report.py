@@ -104,7 +104,7 @@ def evaluation(samples: int = 200, **changes: Any) -> dict[str, Any]:
         },
         "details": [["what was fixed", [["seed", "0"], ["steps", "40"]]], ["what is covered", [["features", "all"]]]],
         "notes": [],
-        "written": "boundflow 0.1.0, torch 2.13.0, rounding on",
+        "written": "boundflow 0.2.0, torch 2.13.0, rounding on",
         **changes,
     }
 

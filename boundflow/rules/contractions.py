@@ -1,0 +1,151 @@
+"""Contractions: bilinear operators that sum products (`bilinear.py`), and what becomes of the sample axis.
+
+A matrix product leaves samples apart where they are rows of the first factor or columns of the second: own rows stay
+own, and every state has its product. Where it sums over them, `sample_sums.py` does.
+Elsewhere own rows are written out.
+"""
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from .. import rounding
+from ..context import keeps_by_sample
+from ..factors import Factors
+from ..operands import only_touched, same_kind, sample_axis, symbols_of
+from ..sample_axis import SampleAxis
+from ..sets import Set, concretised
+from ..states import Remainder, States
+from .bilinear import (
+    Product,
+    ball_product,
+    interval_alone,
+    interval_of,
+    linear_product,
+    middle,
+    radius_of_product,
+    without_own_rows,
+)
+from .corners import within_corners
+from .linear import combination
+from .sample_sums import clean_samples, own_terms, sample_sum_form, summed_over_samples, with_excess, worst_product
+
+Rule = Callable[[Set, Set], tuple[Set, Set, SampleAxis | None]]
+
+
+def apart(a: Set, b: Set) -> tuple[Set, Set, SampleAxis | None]:
+    """For operators that mix all positions: own rows are written out before."""
+    return a.dense(), b.dense(), None
+
+
+def contraction(
+    name: str,
+    a: Set,
+    b: Set,
+    f: Product,
+    left: Product,
+    right: Product,
+    terms: float,
+    bias: Set | None = None,
+    samples: Rule = apart,
+) -> Set:
+    """A bilinear operator that sums ``terms`` products, and adds a bias (which counts among the terms).
+
+    ``samples`` says where the sample axis of the operands ends up.
+    """
+    same_kind(a, b, bias)
+    rounding.require_full_precision(a)
+    if a.affine or b.affine or (bias is not None and bias.affine):
+        if bias is not None:
+            product = _affine_contraction(name, a, b, f, left, right, terms, samples, sharp=False)
+            factors = _factors(a, b, bias) if samples is matrix_samples else None
+            product = combination(name, [(product, 1.0), (bias, 1.0)], terms=terms + 3, factors=factors)
+        else:
+            product = _affine_contraction(name, a, b, f, left, right, terms, samples)
+        return within_corners(name, product, a, b, bias, terms) if samples is matrix_samples else product
+    if samples is matrix_samples and clean_samples(a, b) is not None:
+        product = _affine_contraction(name, a, b, f, left, right, terms, samples)
+        return product if bias is None else combination(name, [(product, 1.0), (bias, 1.0)], terms=terms + 3)
+
+    def interval(a: Set, b: Set, bias: Set | None = None) -> Tensor:
+        center, radius = ball_product(a, b, f, terms + 2)
+        if bias is not None:
+            ball: tuple[Tensor, Tensor | float] = (bias.center, 0.0) if bias.exact else middle(bias)
+            added, spread = ball
+            center = center + added
+            radius = torch.add(radius + spread, added.abs() + spread, alpha=rounding.gamma(terms + 2, center.dtype))
+        return rounding.around(center, radius)
+
+    if a.clean is None and b.clean is None:
+        return concretised(name, interval(a, b, bias), None, symbols_of(a, b, bias))
+    over = _apart_states(a, b, samples(a, b)[2], *(() if bias is None else (bias,)))
+    views = [over.views[0], *(tuple(map(interval_alone, view)) for view in over.views[1:])]
+    return over.result(name, [Remainder(interval(*view), None) for view in views])
+
+
+def _affine_contraction(
+    name: str,
+    a: Set,
+    b: Set,
+    f: Product,
+    left: Product,
+    right: Product,
+    terms: float,
+    samples: Rule,
+    sharp: bool = True,
+) -> Set:
+    """Without a bias. With one, the sum is made sharp, not this."""
+    affine = a.affine or b.affine
+    excess, own = None, own_terms(a, b) if samples is matrix_samples and summed_over_samples(a, b) else None
+    if samples is matrix_samples and clean_samples(a, b) is not None:
+        excess = worst_product(a, b, terms, affine, own)
+    bounds = excess.bounds() if excess is not None else rounding.around(*ball_product(a, b, f, terms))
+    if not affine:
+        over = _apart_states(a, b, samples(a, b)[2] if excess is None else None)
+        intervals = [bounds, *(interval_of(x, y, f, terms) for x, y in over.views[1:])]
+        return with_excess(over.result(name, [Remainder(interval, None) for interval in intervals]), excess)
+    if samples is matrix_samples and summed_over_samples(a, b):
+        form = sample_sum_form(a, b, f, left, right, terms, excess, own)
+        sharp = sharp and not keeps_by_sample()  # of all pieces together, not of each (`chunks.py`)
+        return with_excess(concretised(name, bounds, form, symbols_of(a, b), sharp=sharp), excess)
+    a, b, along = samples(a, b)
+    linear = linear_product(a, b, f, left, right, along)
+    over = _apart_states(a, b, along)
+    remainders = [Remainder(bounds, radius_of_product(a, b, f, terms))]
+    remainders += [Remainder(interval_of(x, y, f, terms), radius_of_product(x, y, f, terms)) for x, y in over.views[1:]]
+    factors = _factors(a, b, None) if samples is matrix_samples and sharp else None
+    return over.result(name, remainders, linear, sharp=sharp, factors=factors)
+
+
+def _factors(a: Set, b: Set, bias: Set | None) -> Factors | None:
+    """A product by its factors, if none of them lets samples meet; own rows are left to the product."""
+    if sample_axis(b) is not None or (bias is not None and (bias.dim() != 1 or sample_axis(bias) is not None)):
+        return None
+    if sample_axis(a) not in (-2, None):
+        return None
+    return Factors(without_own_rows(a), without_own_rows(b), None if bias is None else without_own_rows(bias))
+
+
+def _apart_states(a: Set, b: Set, along: SampleAxis | None, *others: Set) -> States[Set]:
+    """The states of a product that leaves samples apart, on this axis: one of the factors may know its clean state."""
+    known = [x for x in (a, b) if x.clean is not None]
+    if along is None or len(known) != 1 or any(only_touched(x) for x in (a, b)):
+        return States(a, b, *others, found=None)
+    return States(a, b, *others, found=along)
+
+
+def matrix_samples(a: Set, b: Set) -> tuple[Set, Set, SampleAxis | None]:
+    """Rows of a or columns of b may be samples, not both; sums over samples are handled apart."""
+    if sample_axis(a) == -2 and sample_axis(b) is None:
+        return a, b, a.along
+    if sample_axis(b) == -1 and sample_axis(a) is None:
+        return a, b, b.along
+    return apart(a, b)
+
+
+def first_samples(a: Set, b: Set) -> tuple[Set, Set, SampleAxis | None]:
+    """The first axis of a may be the samples, as in a convolution."""
+    if sample_axis(a) == -a.dim() and sample_axis(b) is None:
+        return a, b, a.along
+    return apart(a, b)

@@ -1,0 +1,101 @@
+"""States: one linear part, and one remainder for each state that an operator's operands are known in.
+
+    T = c + G xi + remainder,      one remainder for T as it is, one for T where its own sample was left alone
+
+A rule says what it does to the linear part, once, and what it does to *a* remainder. `States` runs the second for
+every state there is, and puts the result together. What the second state is good for: `clean_state.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Generic, NamedTuple
+
+import torch
+from torch import Tensor
+
+from . import rounding
+from .clean_state import Remainder as Remainder
+from .factors import Factors
+from .forms import Form
+from .operands import Part, samples_of, symbols_of
+from .rows import Rows
+from .sample_axis import SampleAxis
+from .sets import Set, concretised
+
+
+class Linear(NamedTuple):
+    """The linear part of an affine form: it is one and the same in every state."""
+
+    center: Tensor
+    generators: Tensor
+    rows: Rows
+    along: SampleAxis | None
+
+
+def linear_part(form: Form) -> Linear:
+    return Linear(form.center, form.generators, form.rows, form.along)
+
+
+class States(Generic[Part]):
+    """The states of an operator's operands: as they are, and, under a budget, where the own sample was left alone.
+
+    A rule says what it does to the linear part, once, and what it does to a remainder, for each state:
+
+        over = States(a, b)
+        over.result("mul", [remainder(x, y) for x, y in over.views], linear, ...)
+
+    The second state is there if all operands agree on whose samples they hold.
+    """
+
+    def __init__(self, *operands: Part, found: SampleAxis | None | bool = True):
+        self.operands: tuple[Part, ...] = operands
+        self.views: list[tuple[Part, ...]] = [operands]
+        if found is True:
+            found = None
+            for x in operands:
+                if type(x) is Set and x.clean is not None:
+                    found = samples_of(*operands)
+                    break
+        self.found: SampleAxis | None = found or None
+        if self.found is not None:
+            self.views.append(tuple(x.untouched if isinstance(x, Set) else x for x in operands))
+
+    def result(
+        self,
+        name: str,
+        remainders: Sequence[Remainder],
+        linear: Linear | None = None,
+        *,
+        nonnegative: bool = False,
+        sharp: bool = True,
+        factors: Factors | None = None,
+        keeps_order: bool = False,
+    ) -> Set:
+        """The set with this linear part and these remainders, one for each state."""
+        (bounds, radius), form = remainders[0], None
+        if linear is not None:
+            assert radius is not None
+            form = Form(linear.center, linear.generators, radius, linear.rows, linear.along)
+        clean = remainders[1] if self.found is not None else None
+        symbols = symbols_of(*self.operands)
+        keeps_order = keeps_order and not (sharp and form is not None)
+        return concretised(name, bounds, form, symbols, nonnegative, clean, sharp, factors, keeps_order, self.found)
+
+    def middle(self, lengths: Sequence[Tensor]) -> tuple[Tensor, list[Tensor]]:
+        """One middle m of what lies in [0, length] in each state, and how far that is off it: ``max(m, length - m)``.
+
+        All states share their center. Half the length of clean samples, or of touched ones, whichever makes the errors
+        add up to less over the samples.
+        """
+
+        def off(middle: Tensor) -> list[Tensor]:
+            return [torch.maximum(middle, rounding.up(length - middle)) for length in lengths]
+
+        halves = [0.5 * length for length in lengths]
+        if self.found is None:
+            return halves[0], halves
+        (touched, clean), (other_touched, other_clean) = off(halves[1]), off(halves[0])
+        first = self.found.cheaper_line((touched, clean), (other_touched, other_clean))
+        chosen = [torch.where(first, touched, other_touched), torch.where(first, clean, other_clean)]
+        return torch.where(first, halves[1], halves[0]), chosen
