@@ -70,6 +70,20 @@ def test_a_plain_gradient_with_weight_decay_may_change() -> None:
     assert bool(parameter.contains(torch.full((3,), 1.0 - 0.1 * 1.5, dtype=torch.float64)).all())
 
 
+def test_a_convolution_of_plain_tensors_inside_a_rule_is_charged() -> None:
+    """The gradient of the inputs is one of two plain tensors, which plain PyTorch may compute by another algorithm."""
+    random = torch.Generator().manual_seed(0)
+    weight, upstream = torch.randn(8, 8, 3, 3, generator=random), torch.randn(2, 8, 10, 10, generator=random)
+    values = torch.randn(2, 8, 12, 12, generator=random)
+    x, plain = bf.ball(values, 0.1).requires_grad_(), values.clone().requires_grad_()
+    torch.conv2d(x, weight).backward(upstream)
+    torch.conv2d(plain, weight).backward(upstream)
+    assert isinstance(x.grad, bf.Bounded) and bool(x.grad.contains(plain.grad).all())
+    exact = torch.nn.grad.conv2d_input(values.shape, weight.double(), upstream.double())
+    low, high = x.grad.lower.double(), x.grad.upper.double()
+    assert bool(((low <= exact) & (exact <= high)).all())
+
+
 def test_operands_reach_rules_as_sets(monkeypatch: pytest.MonkeyPatch) -> None:
     """Floating-point tensors with an axis do; numbers, also as tensors without an axis, and indices do not."""
     seen: list[object] = []
