@@ -77,6 +77,7 @@ FIRST = {  # where a bug in a file most likely shows: those tests go first
     "draws.py": ["programs_with_state", "review"],
     "expansion.py": ["symbols", "supports", "tightness", "traps", "training"],
     "factors.py": ["supports", "budgets", "tightness"],
+    "factored_support.py": ["streaming", "budgets"],
     "forms.py": ["traps", "budgets"],
     "forward_effects.py": ["programs_with_state", "review", "programs"],
     "layout.py": ["layout", "review"],
@@ -92,6 +93,7 @@ FIRST = {  # where a bug in a file most likely shows: those tests go first
     "sample_axis.py": ["budgets", "states", "traps"],
     "sets.py": ["states", "traps", "tensor", "budgets"],
     "states.py": ["states", "budgets"],
+    "streaming.py": ["streaming", "budgets"],
     "training_state.py": ["programs_with_state", "checkpoint"],
     "support.py": ["supports", "budgets", "threats"],
     "symbols.py": ["symbols", "progress", "review", "traps", "training"],
@@ -295,6 +297,14 @@ MUTANTS = [Mutant(*row) for row in [
     ("budgets.py", "both = torch.linalg.vector_norm(coefficients, dim=-1) * (1 + rounding.gamma(width + 2, dtype))", "both = torch.linalg.vector_norm(coefficients, dim=-1)", "the norm of a ball not rounded up"),
     ("expansion.py", "return total, rounding.up(error)", "return total, 0 * error", "roundings of an expansion"),
     ("factors.py", "return total.flatten(0, 1), rounding.up(off * (1 + unit)).flatten()", "return total.flatten(0, 1), 0 * off.flatten()", "roundings of a product by its factors"),
+    ("streaming.py", "terms = terms.sub_(tau[:, part, unit].unsqueeze(-1)).clamp_min_(0.0)", "terms = terms.sub_(tau[:, part, unit].unsqueeze(-1))", "terms below the threshold taken off a streamed support"),
+    ("streaming.py", "return c.abs_().sum(0, keepdim=True)", "return c.sum(0, keepdim=True).abs_()", "modulus of the sum for the sum of moduli in a stream"),
+    ("factored_support.py", "value = rounding.up(value + rounding.up(group.budget * tau))", "value = rounding.up(value)", "the threshold of a budget not counted"),
+    ("factored_support.py", "parts.append(rounding.up((total + paid).to(form.center.dtype)))", "parts.append(total.to(form.center.dtype))", "float32 of a streamed support not paid for"),
+    ("factored_support.py", "joined = deep + own @ same.to(own.dtype)", "joined = deep + 0 * (own @ same.to(own.dtype))", "own rows lost in a streamed support"),
+    ("factored_support.py", "if clean and group.budget is not None:", "if group.budget is not None:", "own rows of touched samples left out of a streamed support"),
+    ("factored_support.py", "rest = own * ~same.any(2).unsqueeze(1)", "rest = 0 * own", "own rows of unseen samples lost in a streamed support"),
+    ("factored_support.py", "return x.data_ptr() == y.data_ptr() and x.shape == y.shape", "return x.shape == y.shape", "one second factor taken for another"),
 ]]
 # fmt: on
 

@@ -164,8 +164,19 @@ def test_the_hull() -> None:
     assert {tuple(corner) for corner in pretraining.hull(square)} == {(0, 0), (2, 0), (2, 2), (0, 2)}
 
 
-def test_the_edge_is_the_best_of_those_that_know_nothing() -> None:
-    row = {"setting": {"start": "scratch"}, "recipe": "paper", "paper": None, "values": [70.0, 60.0, 90.0]}
-    row["details"] = [{"start": 54.0}, {"start": 40.0}, {"start": 87.0}]
-    (found,) = pretraining.edge(75.0, [row, {**row, "recipe": "best"}])
-    assert (found["mean"], found["paper"], found["seeds"]) == (70.0, 75.0, 2)
+def test_from_scratch_is_the_upper_edge_of_the_figure_where_its_axis_begins() -> None:
+    row = {"id": "figure", "domain": "interval", "recipe": "paper", "setting": {"start": "scratch"}, "seeds": 2}
+    row |= {"values": [44.0, 60.0], "details": [{"start": 40.0}, {"start": 50.0}]}
+    dots = {"points": [[60.0, 70.0], [90.0, 92.0]]}
+    pretrained = {**row, "setting": {"start": "pretrained"}, "values": [92.0], "details": [dots]}
+    (found,) = pretraining.edge(75.0, [row, pretrained, {**row, "recipe": "best"}])
+    assert found["paper"] == 75.0
+    assert found["mean"] == 60.0  # a corner of the hull, above the line from (40, 44) to (60, 70)
+    assert pretraining.edge(75.0, [row]) == []  # without the networks between there is no figure
+
+
+def test_the_upper_edge_of_a_hull_between_its_corners() -> None:
+    corners = np.array([[0.0, 0.0], [10.0, 0.0], [10.0, 4.0], [0.0, 2.0]])
+    assert pretraining.upper_edge(corners, 5.0) == 3.0
+    assert pretraining.upper_edge(corners, 10.0) == 4.0
+    assert pretraining.upper_edge(corners, 11.0) is None
