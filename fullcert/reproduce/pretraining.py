@@ -263,8 +263,8 @@ def pretraining_moons(scale: Scale) -> list[Case]:
     title="Two digits of MNIST, epsilon 0.0001, networks pretrained on 100 clean samples",
     source="FullCert, Fig. 3b",
     differs="The paper says 1 and 7 and its code takes 0 and 6, so both pairs are run; the printed 60 % from scratch "
-    "is compared with the upper edge of our dots at 50 %, where the axis of the figure begins; the published recipe has "
-    "2,000 steps, too many for zonotopes of 8,000 parameters, which are run with our recipe.",
+    "is compared with the upper edge of our dots at 50 %, where the axis of the figure begins; the published recipe "
+    "has 2,000 steps, too many for zonotopes of 8,000 parameters, which are run with our recipe.",
     draw=draw,
     gpu=True,
     derive=partial(edge, 60.0),
