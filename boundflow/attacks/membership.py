@@ -138,7 +138,7 @@ def _on_grid(grid: Grid, observed: Tensor, x: Tensor) -> Tensor:
 
 def _moved(boxes: Sequence[Move], balls: Sequence[Move], observed: Tensor, x: Tensor) -> Tensor:
     """Whether all values of a sample are within boxes and at most one ball, (D, N)."""
-    distance, error = _difference(x, observed)
+    distance, error = difference(x, observed)
     same = x == observed
     if not boxes and not balls:
         return same.all(2)
@@ -157,7 +157,7 @@ def _moved(boxes: Sequence[Move], balls: Sequence[Move], observed: Tensor, x: Te
     return inside
 
 
-def _difference(x: Tensor, observed: Tensor) -> tuple[Tensor, Tensor]:
+def difference(x: Tensor, observed: Tensor) -> tuple[Tensor, Tensor]:
     """``x - observed`` as the float64 nearest to it, and what that is off by: both exact."""
     first, second = x.double(), -observed.double()
     total = first + second
@@ -181,7 +181,7 @@ def _reach(boxes: Sequence[Move], observed: Tensor) -> tuple[Tensor, Tensor]:
 
 def _least(first: Tensor, second: Tensor, sign: int = 1) -> Tensor:
     """``first + sign second``, rounded down."""
-    total, error = _difference(first, -sign * second)
+    total, error = difference(first, -sign * second)
     return torch.where(error < 0, torch.nextafter(total, torch.full_like(total, -torch.inf)), total)
 
 

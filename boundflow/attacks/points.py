@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from ..threats import Threat
-from .freedoms import Data, clauses_of, some_of
+from .freedoms import Data, Freedom, Move, clauses_of, some_of
 from .steepest import Slopes, steepest
 from .trainings import Parameters, Trainings
 
@@ -45,6 +45,8 @@ class Points:
         self.x = x if threat is None else threat.observed(x)
         self.data = None if threat is None else Data.of(threat, x, x.new_zeros(len(x), 1))
         self.clauses = () if threat is None or self.data is None else clauses_of(threat, self.data)
+        if not any(moves(freedom) for clause in self.clauses for freedom in clause.freedoms):
+            self.clauses = ()
         nominal = trainings.train(trainings.observed())
         with torch.no_grad():
             self.nominal = trainings.outputs(nominal, self.x)[0]
@@ -160,6 +162,11 @@ class Points:
             ]
             worst = torch.stack(leads).argmin(0)
         return tried[worst, torch.arange(len(points), device=x.device)]
+
+
+def moves(freedom: Freedom) -> bool:
+    """Whether a freedom allows anything at all: a radius of 0 does not."""
+    return not isinstance(freedom, Move) or bool((freedom.amounts > 0).any())
 
 
 def _worse(first: Answers, second: Answers) -> Answers:

@@ -18,9 +18,10 @@ import torch
 from torch import Tensor
 
 from .freedoms import Anything, Clause, Data, Freedom, Grid, Label, Move, OneOf, Presence
-from .membership import explained
+from .membership import difference, explained
 from .poisoned import Poisoned
 
+SHORT = 1 - 2.0**-40  # of the radius of a ball: what float64 decides by itself is cheaper to check
 BACK = (2.0**-50, 2.0**-40, 2.0**-30, 2.0**-22, 2.0**-20, 2.0**-16, 1.0)  # shares of a move that are given up in turn
 
 
@@ -192,7 +193,7 @@ def _longest(move: Move, slope: Tensor) -> Tensor:
     steep = slope.double() * move.amounts
     if move.kind == "ball":
         length = steep.norm(dim=-1, keepdim=True)
-        return torch.where(length > 0, move.amounts * steep / length, 0.0)
+        return torch.where(length > 0, move.amounts * steep / length, 0.0) * SHORT
     place = steep.abs().argmax(-1, keepdim=True)
     return torch.zeros_like(steep).scatter(-1, place, (steep.sign() * move.amounts).gather(-1, place))
 
@@ -206,7 +207,10 @@ def _within_range(move: Move, before: Tensor, wanted: Tensor) -> Tensor:
     """Values of the dtype of the data in the valid range, and no further from the observed ones than wanted."""
     clipped = torch.minimum(torch.maximum(wanted, move.low), move.high)
     found = clipped.to(before.dtype)
-    beyond = (found.double() - before.double()).abs() > (clipped - before.double()).abs()
+    distance, error = difference(found, before)
+    outwards = torch.where(distance > 0, error > 0, error < 0)
+    beyond = (distance.abs() > move.amounts) | ((distance.abs() == move.amounts) & outwards)
+    beyond = beyond | (found.double() < move.low) | (found.double() > move.high)
     return torch.where(beyond, torch.nextafter(found, before.expand_as(found)), found)
 
 
