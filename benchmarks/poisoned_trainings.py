@@ -187,10 +187,8 @@ def main() -> None:
     totals = {name: sum(found[name] for found in results) for name in ("trainings", "outside_threat", "violations")}
     totals |= {"settings": len(results), "void": sum(found["void"] for found in results)}
     totals["seconds"] = round(time.perf_counter() - began, 1)
-    print(
-        f"{totals['trainings']:,} poisoned trainings in {totals['settings']} settings ({totals['void']} of them void): ",
-        end="",
-    )
+    print(f"{totals['trainings']:,} poisoned trainings in {totals['settings']} settings", end="")
+    print(f" ({totals['void']} of them void): ", end="")
     print(f"{totals['violations']} outside of their bounds, {totals['outside_threat']} datasets left out, ", end="")
     print(f"{totals['seconds']} s")
     for name in ("domain", "dtype", "loss", "optimizer"):

@@ -18,7 +18,7 @@ from .freedoms import Clause, Data
 from .membership import allowed
 from .points import Points
 from .poisoned import Poisoned
-from .trainings import Parameters, Trainings
+from .trainings import Trainings
 from .watch import Watch
 
 SMALL = 3.0  # a point whose lead fell by less than this share of what is left is not tried again
@@ -122,17 +122,21 @@ class Search:
     # --- what is left to do -----------------------------------------------------------------------------------------
 
     def left(self, again: bool = False) -> Tensor:
-        """Points that are not broken yet, the nearest first; ``again``: only those whose lead fell visibly."""
+        """Points that are not broken yet, the nearest first and certified ones last.
+
+        ``again``: only those whose lead fell visibly.
+        """
         wanted = ~self.broken
         if again and not self.points.regression:
             wanted = wanted & (self.lead < SMALL * (self.start - self.lead))
         chosen = torch.nonzero(wanted).flatten()
-        return chosen[self.lead[chosen].argsort(stable=True)]
+        chosen = chosen[self.lead[chosen].argsort(stable=True)]
+        if self.watch is None:
+            return chosen
+        certified = self.watch.certified[chosen]
+        return torch.cat((chosen[~certified], chosen[certified]))
 
     def random(self, *shape: int) -> Tensor:
         """Normal numbers of the dtype of the data, from the seed of the attack."""
         drawn = torch.randn(*shape, generator=self.generator, dtype=torch.float64)
         return drawn.to(self.data.x.device, self.data.x.dtype)
-
-    def parameters_of(self, poisoned: Poisoned) -> Parameters:
-        return self.trainings.train(poisoned)
