@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from math import inf
+from math import inf, nextafter
 
 import numpy as np
 import torch
@@ -204,10 +204,15 @@ def _amounts(change: Tolerance | Linf, data: Data) -> Tensor:
     for column, amount in change.absolute.items():
         amounts[:, column] = amount
     for column, share in change.relative.items():
-        # of a missing value a share adds nothing; a product is off by half a unit in its last place at most
-        values = torch.where(data.missing[:, column], 0.0, data.x[:, column].double().abs())
-        amounts[:, column] = torch.nextafter(share * values, torch.zeros_like(values))
+        values = torch.where(data.missing[:, column], 0.0, data.x[:, column].double().abs())  # it adds nothing to these
+        amounts[:, column] = torch.tensor([_product(share, value) for value in values.tolist()], device=data.x.device)
     return amounts
+
+
+def _product(share: float, value: float) -> float:
+    """The largest float64 that is not above the product of two."""
+    rounded = share * value
+    return rounded if Fraction(rounded) <= Fraction(share) * Fraction(value) else nextafter(rounded, -inf)
 
 
 def _features(change: Tolerance | Linf | Quantised, data: Data) -> Tensor:

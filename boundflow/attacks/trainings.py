@@ -144,6 +144,8 @@ class Trainings:
             gradients = self._gradients(dict(zip(self.trained, values, strict=True)), poisoned, index, number)
             if differentiable:
                 values = _renewed(optimizer)
+                if number == 0:
+                    _begun(optimizer, list(gradients.values()))
             for name, value in zip(self.trained, values, strict=True):
                 value.grad = gradients[name]
             optimizer.step()
@@ -247,6 +249,16 @@ class Trainings:
         models = [self.plainly(full.pick([number])) for number in range(poisoned.count)]
         named = [{**dict(model.named_parameters()), **dict(model.named_buffers())} for model in models]
         return {name: torch.stack([found[name].detach() for found in named]) for name in named[0]}
+
+
+def _begun(optimizer: OPT.Optimizer, gradients: list[Tensor]) -> None:
+    """Momentum b with ``m b + (1 - d) g = g``: SGD itself starts with a copy of g that has no derivatives."""
+    for group in optimizer.param_groups if isinstance(optimizer, OPT.SGD) else ():
+        for parameter, gradient in zip(group["params"], gradients, strict=True):
+            if group["momentum"]:
+                whole = (-gradient if group["maximize"] else gradient) + group["weight_decay"] * parameter
+                before = whole * (group["dampening"] / group["momentum"])
+                optimizer.state[parameter]["momentum_buffer"] = before
 
 
 def _renewed(optimizer: OPT.Optimizer) -> list[Tensor]:
