@@ -46,8 +46,9 @@ def _counted(search: Search) -> bool:
 def _leads_of_training(search: Search) -> Tensor:
     """How sure the observed model is of each training sample, (1, N)."""
     trainings = search.trainings
+    stacked = trainings.train(trainings.observed())
     with torch.no_grad():
-        outputs = trainings.outputs(trainings.train(trainings.observed()), trainings.prepared.observed)[0]
+        outputs = trainings.outputs(stacked, trainings.prepared.observed)[0]
     return outputs.abs().amin(1)[None] if outputs.shape[1] == 1 else _two_best(outputs)[None]
 
 

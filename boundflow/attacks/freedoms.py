@@ -205,7 +205,7 @@ def _amounts(change: Tolerance | Linf, data: Data) -> Tensor:
         amounts[:, column] = amount
     for column, share in change.relative.items():
         values = torch.where(data.missing[:, column], 0.0, data.x[:, column].double().abs())  # it adds nothing to these
-        amounts[:, column] = torch.tensor([_product(share, value) for value in values.tolist()], device=data.x.device)
+        amounts[:, column] = torch.tensor([_product(share, value) for value in values.tolist()], dtype=torch.float64)
     return amounts
 
 

@@ -93,7 +93,8 @@ def following(hidden: bool) -> "Iterator[Callable[[Progress], None]]":
     from rich.progress import Progress as Bar
 
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[told]}"))
-    with Bar(*columns, TimeRemainingColumn(), console=Console(stderr=True), disable=hidden) as bar:
+    console = Console(stderr=True)
+    with Bar(*columns, TimeRemainingColumn(), console=console, disable=hidden or not console.is_terminal) as bar:
         tasks: dict[str, Any] = {}
 
         def update(now: "Progress") -> None:

@@ -93,6 +93,19 @@ def test_a_share_is_of_the_observed_value() -> None:
     assert not inside(threat, x, torch.tensor([[11.5, -4.0]]))
 
 
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_a_share_is_decided_as_fractions_decide_it(dtype: str) -> None:
+    random, found = np.random.default_rng(5), set()
+    for _ in range(300):
+        x = torch.tensor(random.normal(size=(1, 1)), dtype=DTYPES[dtype])
+        edge = (x.double() + 0.03 * x.double().abs() * float(random.choice([-1, 1]))).to(x.dtype)
+        moved = steps(edge, float(random.choice([-9, 9])), int(random.integers(0, 3)))
+        before, now = Fraction(float(x)), Fraction(float(moved))
+        found.add(abs(now - before) <= Fraction(3.0 / 100) * abs(before))
+        assert inside(T.Tolerance({0: "3%"}), x, moved) == (abs(now - before) <= Fraction(3.0 / 100) * abs(before))
+    assert found == {True, False}
+
+
 def test_boxes_add_up_and_leave_the_rest_to_a_ball() -> None:
     x = torch.zeros(1, 2)
     both = T.Linf(0.25) & T.Linf(0.5).on(features=[0])
