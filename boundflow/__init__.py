@@ -1,6 +1,6 @@
 """BoundFlow: a set of tensors is a tensor, so PyTorch's own training loop runs on sets, soundly."""
 
-from . import attacks, errors, losses, rounding, rules, threats
+from . import errors, losses, rounding, rules, threats
 from .attacks import Attacked, attack
 from .bounded import Bounded
 from .certificate import Certificate, load
@@ -56,7 +56,6 @@ __all__ = [
     "WrongContent",
     "__version__",
     "attack",
-    "attacks",
     "ball",
     "centers",
     "certify",

@@ -97,7 +97,8 @@ def follow(
 def beginning(search: Search, count: int, anywhere: bool) -> Poisoned:
     """The observed data, or random corners."""
     if not anywhere:
-        return search.trainings.observed().repeated(count)
+        now = search.trainings.observed()
+        return Poisoned(now.x, now.y, now.weights.repeat(count, 1))
     (samples, features), targets = search.data.x.shape, search.data.y.shape[1]
     shapes = (count, samples, features), (count, samples, targets), (count, samples)
     return steepest(search.clauses, search.data, Slopes(*(search.random(*shape) for shape in shapes)))
@@ -114,7 +115,9 @@ def slopes_of(
         def of_part(stacked: Parameters, part: slice = part) -> Tensor:
             return margin(stacked, going[part])
 
-        found.append(search.trainings.slopes(current.written_out().pick(part), of_part)[0])
+        found.append(search.trainings.slopes(current.pick(part), of_part, search.moves)[0])
+    if len(found) == 1:
+        return found[0]
     return Slopes(*(torch.cat([getattr(slopes, name) for slopes in found]) for name in ("x", "y", "weights")))
 
 

@@ -39,7 +39,7 @@ def allowed(clauses: Sequence[Clause], data: Data, poisoned: Poisoned) -> Tensor
     free = [freedom for clause in clauses if clause.budget is None for freedom in clause.freedoms]
     counted = [clause for clause in clauses if clause.budget is not None]
     explanations = {
-        some: explained([*free, *(f for number in some for f in counted[number].freedoms)], data, poisoned)
+        some: explained([*free, *(f for number in some for f in counted[number].freedoms)], data, poisoned).cpu()
         for size in range(len(counted) + 1)
         for some in combinations(range(len(counted)), size)
     }
@@ -138,10 +138,10 @@ def _on_grid(grid: Grid, observed: Tensor, x: Tensor) -> Tensor:
 
 def _moved(boxes: Sequence[Move], balls: Sequence[Move], observed: Tensor, x: Tensor) -> Tensor:
     """Whether all values of a sample are within boxes and at most one ball, (D, N)."""
-    distance, error = difference(x, observed)
     same = x == observed
     if not boxes and not balls:
         return same.all(2)
+    distance, error = difference(x, observed)
     alone = len(boxes) == 1 and not balls
     down, up = (boxes[0].amounts, boxes[0].amounts) if alone else _reach(boxes, observed)
     outwards = torch.where(distance > 0, error > 0, error < 0)

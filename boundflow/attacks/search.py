@@ -14,7 +14,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from .freedoms import Clause, Data
+from .freedoms import Clause, Data, Freedom, Label, Presence
 from .membership import allowed
 from .points import Points
 from .poisoned import Poisoned
@@ -63,12 +63,8 @@ class Search:
         self.found_by: list[str | None] = [None] * len(points)
         self.worst, self.worst_breaks, self.worst_attack = trainings.observed(), -1, "none"
         self.attack, self.made, self.outside, self.done, self.planned = "none", 0, 0, 0, 0
-        moves = any(
-            hasattr(f, "amounts") or hasattr(f, "columns") or hasattr(f, "bins") or hasattr(f, "low")
-            for clause in clauses
-            for f in clause.freedoms
-        )
-        self.size, self.size_of_slopes = trainings.at_once(moves, False), trainings.at_once(moves, True)
+        self.moves = any(_of_inputs(freedom) for clause in clauses for freedom in clause.freedoms)
+        self.size, self.size_of_slopes = (trainings.at_once(self.moves, derivatives) for derivatives in (False, True))
 
     def begin(self, attack: str, planned: int) -> None:
         self.attack, self.planned, self.done = attack, max(1, planned), 0
@@ -140,3 +136,8 @@ class Search:
         """Normal numbers of the dtype of the data, from the seed of the attack."""
         drawn = torch.randn(*shape, generator=self.generator, dtype=torch.float64)
         return drawn.to(self.data.x.device, self.data.x.dtype)
+
+
+def _of_inputs(freedom: Freedom) -> bool:
+    """Whether inputs can change, and not only labels, targets or weights."""
+    return not isinstance(freedom, Label | Presence) and getattr(freedom, "about", "inputs") == "inputs"

@@ -90,7 +90,7 @@ def largest(gain: Tensor, priority: Tensor | None, budget: int) -> Tensor:
 
 def _together(data: Data, replies: list[Reply], chosen: list[Tensor], count: int) -> Poisoned:
     """All replies at once: where two of them move the same value, their moves add up."""
-    x, y = data.x.expand(count, *data.x.shape), data.y.expand(count, *data.y.shape)
+    x, y = data.x[None], data.y[None]  # there once as long as nothing changes them
     weights = torch.ones(count, len(data.x), dtype=data.x.dtype, device=data.x.device)
     for reply, who in zip(replies, chosen, strict=True):
         if reply.x is not None:
@@ -100,7 +100,7 @@ def _together(data: Data, replies: list[Reply], chosen: list[Tensor], count: int
             y = torch.where(who[..., None], reply.y, y)
         if reply.weights is not None:
             weights = torch.where(who, reply.weights, weights)
-    return Poisoned(x.reshape(count, len(data.x), *data.shape), y, weights)
+    return Poisoned(_shaped(x, data), y, weights)
 
 
 def inside(clauses: Sequence[Clause], data: Data, poisoned: Poisoned, chosen: list[Tensor]) -> Poisoned:

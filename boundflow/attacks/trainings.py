@@ -102,7 +102,7 @@ class Trainings:
         samples = max(len(batch) for batch in self.batches)
         widths = sum(value.shape[0] if value.dim() else 1 for value in self.model.parameters())
         each = samples * (widths + 4 * self.prepared.outputs) * 4
-        each += self.prepared.x.numel() * (4 if differentiated else 2) if moved or differentiated else 0
+        each += self.prepared.x.numel() * (4 if differentiated else 2) if moved else 0
         each = each * len(self.batches) if differentiated else each
         return int(min(512, max(1, ROOM.get(self.prepared.x.device.type, 2**25) // max(1, each))))
 
@@ -115,20 +115,27 @@ class Trainings:
         with torch.no_grad():
             return {name: value.detach() for name, value in self._steps(poisoned, differentiable=False).items()}
 
-    def slopes(self, poisoned: Poisoned, margin: Callable[[Parameters], Tensor]) -> tuple[Slopes, Parameters]:
-        """The gradient of each dataset's margin, (D,), by its inputs, targets and weights, and the parameters."""
+    def slopes(
+        self, poisoned: Poisoned, margin: Callable[[Parameters], Tensor], by_inputs: bool = True
+    ) -> tuple[Slopes, Parameters]:
+        """The gradient of each dataset's margin, (D,), by its inputs, targets and weights, and the parameters.
+
+        Where nobody can change inputs their gradient is not needed, and takes the most memory: it is then zero.
+        """
         if self.why_plain is not None:
             raise UnsupportedProgram(f"no derivatives through training: {self.why_plain}")
         full = poisoned.written_out()
-        leaves = [part.detach().clone().requires_grad_() for part in (full.x, full.y, full.weights)]
+        wanted = (full.x, full.y, full.weights) if by_inputs else (full.y, full.weights)
+        leaves = [part.detach().clone().requires_grad_() for part in wanted]
         with torch.enable_grad():
-            parameters = self._steps(Poisoned(*leaves), differentiable=True)
+            parameters = self._steps(Poisoned(*((poisoned.x, *leaves) if not by_inputs else leaves)), True)
             value = margin(parameters).sum()
             found = torch.autograd.grad(value, leaves, allow_unused=True) if value.requires_grad else (None,) * 3
-        x, y, weights = (
+        *inputs, y, weights = (
             torch.zeros_like(leaf) if slope is None else torch.nan_to_num(slope, 0.0, 0.0, 0.0)
-            for leaf, slope in zip(leaves, found, strict=True)
+            for leaf, slope in zip(leaves, found, strict=False)
         )
+        x = inputs[0] if by_inputs else full.x.new_zeros(()).expand(full.x.shape)
         return Slopes(x.flatten(2), y, weights), {name: value.detach() for name, value in parameters.items()}
 
     def _steps(self, poisoned: Poisoned, differentiable: bool) -> Parameters:
