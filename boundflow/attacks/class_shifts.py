@@ -14,6 +14,7 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
+from .freedoms import Anything, Label, Presence
 from .search import Search
 from .steepest import Slopes, steepest
 
@@ -62,13 +63,14 @@ def slopes(search: Search) -> Iterator[Slopes]:
     data, members = search.data, list(classes(search))
     zero = torch.zeros_like(data.x)
     for own in members:
-        for direction in directions(search, own):
+        for direction in directions(search, own) if search.moves else ():
             for others in (0.0, -1.0):
                 x = torch.where(own[:, None], direction, others * direction).expand_as(zero)
                 yield Slopes(x[None], torch.zeros_like(data.y)[None], torch.zeros_like(data.y[:, 0])[None])
-        for y in relabelled(data.y, own):
+        for y in relabelled(data.y, own) if search.has(Label, Anything) or search.trainings.recipe.regression else ():
             yield Slopes(zero[None], y[None], torch.zeros_like(data.y[:, 0])[None])
-        yield Slopes(zero[None], torch.zeros_like(data.y)[None], own.to(data.y.dtype)[None])
+        if search.has(Presence):
+            yield Slopes(zero[None], torch.zeros_like(data.y)[None], own.to(data.y.dtype)[None])
 
 
 def classes(search: Search) -> Iterator[Tensor]:

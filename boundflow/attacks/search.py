@@ -115,6 +115,10 @@ class Search:
             self.worst_breaks, self.worst_attack = int(breaks[most]), self.attack
             self.worst = poisoned.written_out().pick([most])
 
+    def has(self, *kinds: type[Freedom]) -> bool:
+        """Whether the threat has a freedom of one of these kinds."""
+        return any(isinstance(freedom, kinds) for clause in self.clauses for freedom in clause.freedoms)
+
     # --- what is left to do -----------------------------------------------------------------------------------------
 
     def left(self, again: bool = False) -> Tensor:
