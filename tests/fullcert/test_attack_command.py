@@ -57,6 +57,14 @@ def test_other_threats_and_tasks(command: Command, runs: dict[str, Path], name: 
     assert found == json.loads((runs[name] / "attack.json").read_text())
 
 
+def test_a_damaged_result_is_told_by_the_report(command: Command, runs: dict[str, Path], tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    shutil.copytree(runs["tolerances"], run)
+    for content in ("[]", "{}", '{"states": 3, "trainings": "many"}', "{"):
+        (run / "attack.json").write_text(content)
+        assert "attack.json" in sentence(command("report", run))
+
+
 def test_only_some_attacks(command: Command, runs: dict[str, Path], tmp_path: Path) -> None:
     out = tmp_path / "found.json"
     result = command("attack", runs["flips"], "--attacks", "random-corners", "--json", out, "--quiet")
