@@ -1,6 +1,7 @@
 """BoundFlow: a set of tensors is a tensor, so PyTorch's own training loop runs on sets, soundly."""
 
 from . import errors, losses, rounding, rules, threats
+from .attacks import Attacked, attack
 from .bounded import Bounded
 from .certificate import Certificate, load
 from .errors import (
@@ -15,6 +16,7 @@ from .errors import (
     UnsafePrecision,
     UnsupportedOperator,
     UnsupportedProgram,
+    Violation,
     VoidBounds,
     WideBounds,
     WrongContent,
@@ -30,6 +32,7 @@ from .version import __version__
 
 __all__ = [
     "Accuracy",
+    "Attacked",
     "BoundFlowError",
     "Bounded",
     "Certificate",
@@ -47,10 +50,12 @@ __all__ = [
     "UnsafePrecision",
     "UnsupportedOperator",
     "UnsupportedProgram",
+    "Violation",
     "VoidBounds",
     "WideBounds",
     "WrongContent",
     "__version__",
+    "attack",
     "ball",
     "centers",
     "certify",

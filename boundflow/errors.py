@@ -59,6 +59,18 @@ class OutsideBounds(BoundFlowError):
     """A plain run left the set that must hold it: the two did not execute the same program, or a rule is wrong."""
 
 
+class Violation(BoundFlowError):
+    """An attack found a dataset inside the threat whose model the certificate excludes: a bound is wrong.
+
+    ``evidence`` holds what is needed to see it again: the attack, the poisoned dataset, the trained parameters, and
+    the test point or the tensor that is outside.
+    """
+
+    def __init__(self, message: str, evidence: dict[str, object]):
+        super().__init__(message)
+        self.evidence = evidence
+
+
 class WrongContent(BoundFlowError):
     """A file holds what no run could have written, or asks for more than fits: it is refused before it is used."""
 

@@ -57,6 +57,8 @@ def how_to_go_on() -> str:
     """What to type after an interrupt."""
     if sys.argv[1:2] == ["reproduce"]:
         return "the same command goes on with what is not finished"
+    if sys.argv[1:2] == ["attack"]:
+        return "nothing was written; --targets and --steps make attacks shorter"
     return "with --out, fullcert train --resume goes on from the last step"
 
 

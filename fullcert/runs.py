@@ -9,6 +9,8 @@ evaluation.json           what the report shows
 report.html               the report
 barriers.png              the decision barriers of two-dimensional data
 checkpoint.safetensors    the last step of a run that was interrupted
+attack.json               what attacks found, if they were made
+violation.npz             a dataset that shows the certificate to be wrong, if one was found
 signature.json            who vouches for the run, if somebody does
 .lock                     there while a run writes (`locks.py`)
 
@@ -31,8 +33,12 @@ from fullcert.mistakes import Mistake
 OPTIONS, COLUMNS, STEPS, METRICS = "options.toml", "columns.json", "metrics.jsonl", "metrics.json"
 CERTIFICATE, EVALUATION, REPORT = "certificate.safetensors", "evaluation.json", "report.html"
 PICTURE, CHECKPOINT, SIGNATURE = "barriers.png", "checkpoint.safetensors", "signature.json"
+ATTACK, VIOLATION = "attack.json", "violation.npz"
 # in the order of their removal: a run that is half removed is neither finished nor resumed with options of another
-FILES = (METRICS, SIGNATURE, CHECKPOINT, OPTIONS, COLUMNS, STEPS, CERTIFICATE, EVALUATION, REPORT, PICTURE)
+FILES = (
+    *(METRICS, SIGNATURE, ATTACK, VIOLATION, CHECKPOINT, OPTIONS),
+    *(COLUMNS, STEPS, CERTIFICATE, EVALUATION, REPORT, PICTURE),
+)
 
 
 def make_folder(path: Path) -> None:

@@ -3,7 +3,6 @@
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -88,34 +87,41 @@ class Recipe:
     def tensors(self, split: Split) -> tuple[Tensor, Tensor]:
         return torch.as_tensor(split.inputs, dtype=self.dtype, device=self.device), torch.from_numpy(split.labels)
 
+    def observed(self) -> tuple[np.ndarray, np.ndarray]:
+        """The training data as they are, with targets in the form that the loss takes."""
+        train = self.data.train
+        return train.inputs, losses.targets(self.options.loss, self.data.classes, train.labels)
+
+    def program(self) -> bf.Recipe:
+        """How the network is trained, as the library takes it."""
+        options, decay = self.options, self.options.lr_decay
+        return bf.Recipe(
+            loss=options.loss,
+            optimizer=self.optimizer,
+            optimizer_options=self.optimizer_options,
+            schedule=(lambda o: LambdaLR(o, lambda step: 1 / (1 + decay * step))) if decay else None,
+            epochs=options.epochs,
+            steps=options.steps,
+            batch_size=options.batch_size or None,
+            seed=options.seed,
+            domain=options.domain,
+            order=options.order,
+            clip_gradients=options.clip_gradients,
+            memory=options.memory * 2**30,
+            device=self.device,
+            dtype=self.dtype,
+        )
+
     def certify(
         self, callbacks: Sequence[Callable[[bf.Step], None]], checkpoint: Path | None = None, resume: bool = False
     ) -> bf.Certificate:
         """Train on the observed data, and on every dataset the threat allows."""
-        options, train = self.options, self.data.train
-        labels = losses.targets(options.loss, self.data.classes, train.labels)
-        decay: Any = None
-        if options.lr_decay:
-            decay = lambda optimizer: LambdaLR(optimizer, lambda step: 1 / (1 + options.lr_decay * step))  # noqa: E731
         try:
             certificate = bf.certify(
                 self.initial,
-                (train.inputs, labels),
+                self.observed(),
+                self.program(),
                 threat=self.threats.training,
-                loss=options.loss,
-                optimizer=self.optimizer,
-                optimizer_options=self.optimizer_options,
-                schedule=decay,
-                epochs=options.epochs,
-                steps=options.steps,
-                batch_size=options.batch_size or None,
-                seed=options.seed,
-                domain=options.domain,
-                order=options.order,
-                clip_gradients=options.clip_gradients,
-                memory=options.memory * 2**30,
-                device=self.device,
-                dtype=self.dtype,
                 callbacks=callbacks,
                 progress=False,  # the command has a bar of its own
                 checkpoint=checkpoint,

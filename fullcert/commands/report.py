@@ -26,14 +26,15 @@ def report(
 
     broken: tuple[type[Exception], ...] = (*DAMAGE, TemplateError)
     evaluation = runs.read_json(runs.existing(run, runs.EVALUATION))
+    attack = runs.read_json(run / runs.ATTACK) if (run / runs.ATTACK).is_file() else None
     target = out or run / runs.REPORT
     results.check(json)
     runs.check_writable(target)
     try:
-        page, headline = render(evaluation), dict(evaluation["headline"])
+        page, headline = render(evaluation, attack), dict(evaluation["headline"])
     except broken as error:
-        why = " ".join(str(error).split())
-        raise Mistake(f"{run / runs.EVALUATION} is damaged or of another version: {why}") from None
+        why, names = " ".join(str(error).split()), [runs.EVALUATION, *([runs.ATTACK] if attack is not None else [])]
+        raise Mistake(f"{run / ' or '.join(names)} is damaged or of another version: {why}") from None
     runs.write(target, page.encode())
     results.give(json, {"report": str(target), **headline})
     if not quiet and json != "-":

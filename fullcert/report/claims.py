@@ -101,6 +101,35 @@ def key_figures(evaluation: dict[str, Any]) -> list[Figure]:
     return [*figures, Figure("Abstained", count(abstained), f"of {count(headline['samples'])} test samples")]
 
 
+def attack_claim(attack: dict[str, Any]) -> str:
+    """What attacks found, in a sentence or two: what is broken is shown, and what is not says nothing."""
+    states, trainings = attack["states"], count(attack["trainings"])
+    if attack["attacked_accuracy"] is None and "largest_move" in attack:
+        moved = number(attack["largest_move"])
+        return f"{trainings} poisoned trainings moved no prediction by more than {moved}, and none out of its bounds."
+    broken, undecided, certified = (states[name] for name in ("broken", "undecided", "certified"))
+    if broken == 0:
+        said = f"None of {trainings} poisoned trainings changed a prediction."
+    else:
+        said = f"{trainings} poisoned trainings changed {predictions(broken)}."
+    if undecided:
+        said += f" {predictions(undecided).capitalize()} {'is' if undecided == 1 else 'are'} undecided:"
+        said += " not certified, and no attack was found."
+    return said + (" No certified prediction was changed." if certified else "")
+
+
+def predictions(amount: int) -> str:
+    return "1 prediction" if amount == 1 else f"{count(amount)} predictions"
+
+
+def attack_parts(attack: dict[str, Any]) -> list[Part]:
+    """The test samples as attacks and bounds leave them."""
+    kinds = {"certified": "right", "undecided": "abstained", "broken": "wrong"}
+    total = sum(attack["states"].values())
+    found = [(kinds[name], name, attack["states"][name]) for name in kinds]
+    return [Part(kind, name, amount, amount / total) for kind, name, amount in found] if total else []
+
+
 def parts(evaluation: dict[str, Any]) -> list[Part]:
     """The test samples by what is known of them: certified and right, certified but wrong, abstained."""
     headline = evaluation["headline"]

@@ -25,8 +25,8 @@ FORMAT = 1
 BARS = 20  # layers that are drawn; the widest ones, if there are more
 
 
-def render(evaluation: dict[str, Any]) -> str:
-    """The report as the text of an HTML file."""
+def render(evaluation: dict[str, Any], attack: dict[str, Any] | None = None) -> str:
+    """The report as the text of an HTML file; with what attacks found, if they were made."""
     if evaluation["format"] != FORMAT:
         raise ValueError(f"an evaluation of format {evaluation['format']} cannot be shown, only of format {FORMAT}")
     script = source("report.js")
@@ -38,6 +38,8 @@ def render(evaluation: dict[str, Any]) -> str:
         short=claims.short(evaluation),
         key_figures=claims.key_figures(evaluation),
         parts=claims.parts(evaluation),
+        attack=None if attack is None else claims.attack_claim(attack),
+        attack_parts=[] if attack is None else claims.attack_parts(attack),
         training=training_charts(evaluation),
         radii=radius_chart(evaluation),
         picture=picture(evaluation),

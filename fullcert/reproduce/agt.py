@@ -83,7 +83,17 @@ def certified(attack: Attack, seed: int, device: torch.device) -> Outcome:
     certificate = bf.certify(
         network(attack, x.shape[1], data.classes),
         (x, y),
+        program(attack, device),
         threat=attack.threat,
+    )
+    found = certificate.accuracy(*tensors(data.test, attack.test, device))
+    details = {"certified_robustness": 100 * found.robustness, "void_at_step": certificate.void_at_step}
+    return Outcome(100 * found.certified, 100 * found.nominal, details)
+
+
+def program(attack: Attack, device: torch.device) -> bf.Recipe:
+    """How the network is trained, as the library takes it."""
+    return bf.Recipe(
         loss="ce",
         optimizer_options={"lr": attack.lr},
         schedule=lambda optimizer: torch.optim.lr_scheduler.LambdaLR(optimizer, lambda t: 1 / (1 + attack.decay * t)),
@@ -93,9 +103,6 @@ def certified(attack: Attack, seed: int, device: torch.device) -> Outcome:
         device=device,
         memory=GPU_MEMORY if device.type == "cuda" else CPU_MEMORY,
     )
-    found = certificate.accuracy(*tensors(data.test, attack.test, device))
-    details = {"certified_robustness": 100 * found.robustness, "void_at_step": certificate.void_at_step}
-    return Outcome(100 * found.certified, 100 * found.nominal, details)
 
 
 def tensors(part: Split, count: int | None, device: torch.device) -> tuple[torch.Tensor, torch.Tensor]:
@@ -147,10 +154,10 @@ def _half_moons() -> Iterator[tuple[Attack, float | None]]:
     gpu=True,
 )
 def magic(scale: Scale) -> list[Case]:
-    return cases(_magic(), scale, {"samples": 1000, "hidden": 8, "test": 1000})
+    return cases(magic_attacks(), scale, {"samples": 1000, "hidden": 8, "test": 1000})
 
 
-def _magic() -> Iterator[tuple[Attack, float | None]]:
+def magic_attacks() -> Iterator[tuple[Attack, float | None]]:
     base = Attack("magic", 15216, 128, 3, 1.0, 0.6, k=15216, epsilon=0.01)
     for steps, published in ((2, 73.0), (3, 59.9), (4, 10.0)):
         yield replace(base, k=200, steps=steps), published
@@ -165,10 +172,10 @@ def _magic() -> Iterator[tuple[Attack, float | None]]:
     gpu=True,
 )
 def mnist(scale: Scale) -> list[Case]:
-    return cases(_mnist(), scale, {"samples": 1500, "hidden": 0, "test": 1000})
+    return cases(mnist_attacks(), scale, {"samples": 1500, "hidden": 0, "test": 1000})
 
 
-def _mnist() -> Iterator[tuple[Attack, float | None]]:
+def mnist_attacks() -> Iterator[tuple[Attack, float | None]]:
     base = Attack("mnist-32", 60000, 0, 2, 5.0, 1.0, k=60000, labels=True, test=1000)
     for k, published in ((10, 64.5), (25, 47.0), (50, 24.0), (100, 3.0)):
         yield replace(base, k=k), published

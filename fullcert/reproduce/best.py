@@ -172,7 +172,16 @@ def certified(
     certificate = bf.certify(
         network(recipe, x.shape[1:], seed),
         (x, y),
+        program(recipe, seed, device),
         threat=threat_of(setting, len(x)),
+        progress=False,
+    )
+    return certificate, len(x)
+
+
+def program(recipe: Recipe, seed: int, device: str) -> bf.Recipe:
+    """How the network of a recipe is trained, as the library takes it."""
+    return bf.Recipe(
         loss="bce" if recipe.outputs == 1 else "ce",
         optimizer_options={"lr": recipe.lr, "momentum": recipe.momentum},
         schedule=lambda optimizer: torch.optim.lr_scheduler.LambdaLR(optimizer, lambda t: 1 / (1 + recipe.decay * t)),
@@ -183,9 +192,7 @@ def certified(
         order=recipe.order,
         device=device,
         memory=2.0**35 if device.startswith("cuda") else 2.0**32,
-        progress=False,
     )
-    return certificate, len(x)
 
 
 def measure(

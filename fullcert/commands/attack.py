@@ -1,0 +1,140 @@
+"""`fullcert attack`: which predictions of a run can really be changed?"""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from fullcert import runs
+from fullcert.commands import results
+from fullcert.mistakes import check_known
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from boundflow.attacks import Progress
+
+NAMES = "class-shifts, random-corners, hypergradients, influence, enumeration"
+
+
+def attack(
+    run: Annotated[Path, typer.Argument(help="The folder of a finished run.")],
+    attacks: Annotated[
+        list[str] | None, typer.Option(help=f"One of {NAMES}; again for more.", metavar="NAME", show_default="all")
+    ] = None,
+    steps: Annotated[int, typer.Option(min=1, help="Steps along each hypergradient.")] = 3,
+    restarts: Annotated[int, typer.Option(min=1, help="Beginnings: the observed data, then random ones.")] = 2,
+    targets: Annotated[
+        int | None, typer.Option(min=1, help="Test samples attacked one by one, nearest first.", show_default="all")
+    ] = None,
+    seed: Annotated[int, typer.Option(help="Of the random beginnings.")] = 0,
+    out: Annotated[
+        Path | None, typer.Option(help="NPZ file for the dataset that breaks most.", show_default="not written")
+    ] = None,
+    json: results.Json = None,
+    quiet: results.Quiet = False,
+) -> None:
+    """Attack a finished run: train it again on poisoned datasets that its threat allows.
+
+    What is found stands in attack.json in RUN, and in its report from then on. Data and initial weights are made again
+    as in training; if the run names a network of its own (model in options.toml), that file is run.
+    """
+    from rich.console import Console
+
+    from boundflow.attacks import ATTACKS
+    from fullcert import attacking
+    from fullcert.commands.display import working
+
+    results.check(json)
+    names = tuple(attacks or ATTACKS)
+    for name in names:
+        check_known("attack", name, ATTACKS)
+    if out is not None:
+        runs.check_writable(out)
+    runs.check_writable(run / runs.ATTACK) if run.is_dir() else None
+    with working("loading", hidden=quiet):
+        recipe, certificate = attacking.loaded(run)
+    with following(quiet) as bar:
+        found = attacking.attacked(
+            run, recipe, certificate, names, bar, steps=steps, restarts=restarts, targets=targets, seed=seed
+        )
+    data = found.as_data()
+    if recipe.task.regression and recipe.task.encoding is not None:  # in the units of the user
+        data["largest_move"] = -float(found.lead.min()) * recipe.task.encoding.target.scale
+    runs.write(run / runs.ATTACK, runs.as_json(data).encode())
+    if out is not None:
+        runs.write(out, attacking.dataset(found.worst))
+    report_again(run)
+    results.give(json, data)
+    if not quiet:
+        show(data, run, out, Console(stderr=json == "-"))
+
+
+def report_again(run: Path) -> None:
+    """The report of the run, which now tells of the attack, if the run has what it is made of."""
+    from fullcert.report import render
+    from fullcert.unpacking import DAMAGE
+
+    if (run / runs.EVALUATION).is_file():
+        try:
+            page = render(runs.read_json(run / runs.EVALUATION), runs.read_json(run / runs.ATTACK))
+        except DAMAGE:
+            return  # `fullcert report` says what is wrong with it
+        runs.write(run / runs.REPORT, page.encode())
+
+
+@contextmanager
+def following(hidden: bool) -> "Iterator[Callable[[Progress], None]]":
+    """A bar on standard error: the attack, its trainings, what is broken by now, and the time that is left."""
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
+    from rich.progress import Progress as Bar
+
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[told]}"))
+    console = Console(stderr=True)
+    with Bar(*columns, TimeRemainingColumn(), console=console, disable=hidden or not console.is_terminal) as bar:
+        tasks: dict[str, Any] = {}
+
+        def update(now: "Progress") -> None:
+            if now.attack not in tasks:
+                tasks[now.attack] = bar.add_task(now.attack, total=now.planned, told="")
+            bar.update(tasks[now.attack], completed=now.done, told=f"{now.broken} of {now.points} broken")
+
+        yield update
+
+
+def show(data: dict[str, Any], run: Path, out: Path | None, console: "Console") -> None:
+    """A table of what is known, from both sides."""
+    from decimal import ROUND_CEILING
+
+    from rich.table import Table
+
+    from fullcert.commands.display import share
+    from fullcert.report.claims import attack_claim
+
+    table = Table(title=f"{data['trainings']:,} poisoned trainings", title_justify="left")
+    table.add_column("on the test set")
+    table.add_column("", justify="right")
+    for key, words, rounding in (
+        ("nominal_accuracy", "nominal accuracy", None),
+        ("attacked_accuracy", "attacked accuracy, an upper bound", ROUND_CEILING),
+        ("certified_accuracy", "certified accuracy, a lower bound", None),
+    ):
+        if data[key] is not None:
+            table.add_row(words, share(data[key], *([rounding] if rounding else [])))
+    if "largest_move" in data:
+        table.add_row("largest move of a prediction found", f"{data['largest_move']:.4g}")
+    table.add_section()
+    for state, count in data["states"].items():
+        table.add_row(state, f"{count:,}")
+    for name, count in data["found_by"].items():
+        table.add_row(f"  broken by {name}", f"{count:,}")
+    console.print(table)
+    console.print(attack_claim(data), highlight=False, markup=False)
+    for name, reason in data["skipped"].items():
+        console.print(f"Note: {name}: {reason}.", highlight=False, markup=False)
+    for what, path in (("result", run / runs.ATTACK), ("worst dataset", out)):
+        if path is not None:
+            console.print(f"{what}: {path}", soft_wrap=True, highlight=False, markup=False)
