@@ -1,0 +1,37 @@
+"""The law of inclusion for sets as narrow as a few units in the last place: there every rounding term is needed.
+
+Each operator runs on members in float32, and in float64 as what is exact.
+"""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from rule_examples import LAWFUL, bounded_result, copied, example, outputs, wide
+from sampling import SYMBOLS, off_the_form, outside
+from tight_sampling import TightCase
+
+import boundflow as bf
+from boundflow.bounded import Rule
+
+
+@pytest.mark.parametrize("rule", LAWFUL, ids=lambda rule: str(rule.operator).removeprefix("aten."))
+@pytest.mark.parametrize("domain", ["interval", "zonotope"])
+@settings(max_examples=10)
+@given(seed=st.integers(0, 2**32 - 1))
+def test_inclusion_of_narrow_sets(rule: Rule, domain: str, seed: int) -> None:
+    case = TightCase(seed, torch.float32, 0 if domain == "interval" else SYMBOLS)
+    arguments = example(rule, case, torch.float32)
+    results = bounded_result(rule, arguments)
+    for draw in range(case.draws):
+        members = tuple(copied(case.member(argument, draw)) for argument in arguments)
+        for run in (
+            rule.operator(*(copied(member) for member in members)),
+            rule.operator(*(wide(member) for member in members)),
+        ):
+            for result, value in zip(results, outputs(run), strict=True):
+                if isinstance(result, bf.Bounded):
+                    assert not (why := outside(result, value)), why
+                    assert not (why := off_the_form(result, value, case.xi[draw], case.all_rows)), why
