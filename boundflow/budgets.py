@@ -138,7 +138,8 @@ class Columns:
             unplaced.pop(clause.clause, None)
         for terms in unplaced.values():  # clauses without columns: one sample for each element, within any budget
             total = [side + terms.values[end] for end, side in enumerate(total)]
-        return rounding.up(torch.stack(total))
+        added = 1 + rounding.gamma(len(self.clauses) + len(own), coefficients.dtype)  # of clauses there are any number
+        return torch.stack(total) * added
 
     def _taken(self, coefficients: Tensor, part: _PartColumns) -> Tensor:
         owners, width = part.columns.shape

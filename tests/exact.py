@@ -14,7 +14,9 @@ import torch
 from torch import Tensor
 
 Exact = np.ndarray  # of fractions
-ADVERSE = ("one sign", "near one", "mixed sizes", "cancelling", "tiny")
+ADVERSE = ("one sign", "near one", "mixed sizes", "cancelling", "tiny", "subnormal")
+UNDERFLOW = ("tiny", "subnormal")  # products of these are lost: the radii of rules pay for that, by `rounding.tiny`
+NORMAL = tuple(kind for kind in ADVERSE if kind not in UNDERFLOW)
 DTYPES = (torch.float32, torch.float64)
 UNIT = {torch.float32: 2.0**-24, torch.float64: 2.0**-53}
 
@@ -56,8 +58,8 @@ def adverse(kind: str, shape: tuple[int, ...], dtype: torch.dtype, seed: int = 0
     """Numbers whose sums, differences and products round badly, and always to the same side if possible."""
     random = np.random.default_rng([seed, ADVERSE.index(kind)])
     unit, sign = UNIT[dtype], random.choice([-1.0, 1.0], size=shape)
-    if kind == "one sign":  # sums round down again and again, or up again and again
-        values = sign * (random.uniform(0.3, 0.34, size=shape))
+    if kind == "one sign":  # nearly the same number again and again: sums round to the same side again and again
+        values = random.uniform(0.3, 0.34, size=(1, *shape[1:])) * (1 + 2 * unit * random.integers(0, 3, size=shape))
     elif kind == "near one":
         values = sign * (1 + 2 * unit * random.integers(0, 9, size=shape))
     elif kind == "mixed sizes":
@@ -65,6 +67,8 @@ def adverse(kind: str, shape: tuple[int, ...], dtype: torch.dtype, seed: int = 0
     elif kind == "cancelling":
         values = np.where(np.arange(shape[0]).reshape(-1, *(1,) * (len(shape) - 1)) % 2 == 0, 1.0, -1.0)
         values = values * (1 + 2 * unit * random.integers(-8, 9, size=shape))
+    elif kind == "subnormal":
+        values = sign * torch.finfo(dtype).smallest_normal * 2 * unit * random.integers(1, 9, size=shape)
     else:
         values = sign * torch.finfo(dtype).tiny * random.uniform(0.1, 4, size=shape)
     return torch.tensor(values, dtype=dtype)

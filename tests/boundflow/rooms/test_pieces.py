@@ -8,7 +8,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 import torch
-from exact import ADVERSE, DTYPES, UNIT, Exact, adverse, at_least, exact, total
+from exact import ADVERSE, DTYPES, NORMAL, UNIT, Exact, adverse, at_least, exact, total
 
 import boundflow as bf
 from boundflow import chunks
@@ -21,7 +21,7 @@ from boundflow.sets import Set
 from boundflow.threats import Linf
 
 SIZE = 24
-OTHER = {"one sign": 2.0**-18, "near one": 1.0, "mixed sizes": 1.0, "cancelling": 2.0**-23, "tiny": 1.0}
+OTHER = {"one sign": 2.0**-18, "near one": 1.0, "mixed sizes": 1.0, "cancelling": 2.0**-23}
 
 
 def worst(excess: Exact, numbers: np.ndarray, budget: int) -> Exact:
@@ -33,7 +33,7 @@ def worst(excess: Exact, numbers: np.ndarray, budget: int) -> Exact:
 def made(kind: str, dtype: torch.dtype, count: int, seed: int, budget: int = 2) -> tuple[Samples, Excess]:
     samples = Samples(np.arange(count) // 2 + 10 * seed, budget)
     interval = torch.stack((-adverse(kind, (SIZE,), dtype, seed).abs(), adverse(kind, (SIZE,), dtype, seed + 1).abs()))
-    beyond, more = (adverse(kind, (2, count, SIZE), dtype, seed + part).abs() * OTHER[kind] for part in (2, 3))
+    beyond, more = (adverse(kind, (2, count, SIZE), dtype, seed + part).abs() * OTHER.get(kind, 1.0) for part in (2, 3))
     radius = adverse(kind, (SIZE,), dtype, seed + 4).abs()
     return samples, Excess(samples, interval, beyond, radius, more)
 
@@ -86,7 +86,7 @@ def test_bounds_and_errors(kind: str, dtype: torch.dtype, small: bool) -> None:
 @pytest.mark.parametrize("count", [2, 60])
 def test_pieces_joined(kind: str, dtype: torch.dtype, count: int) -> None:
     parts = [made(kind, dtype, 4, seed)[1] for seed in range(count)]
-    charge = adverse(kind, (SIZE,), dtype, 99).abs() * OTHER[kind]
+    charge = adverse(kind, (SIZE,), dtype, 99).abs() * OTHER.get(kind, 1.0)
     joined = Excess.joined(parts, charge)
     assert joined.radius is not None and joined.more is not None
     assert at_least(joined.radius, sum(exact(part.radius) for part in parts if part.radius is not None) + exact(charge))
@@ -104,7 +104,7 @@ def test_gradients_of_two_pieces_added_up(kind: str, dtype: torch.dtype) -> None
     for seed in (1, 7):
         samples, excess = made(kind, dtype, 4, seed)
         center, generators = adverse(kind, (SIZE,), dtype, seed + 5), adverse(kind, (5, SIZE), dtype, seed + 6)
-        scale = 2.0**-22 if kind != "tiny" else 1.0
+        scale = 2.0**-22 if kind in NORMAL else 1.0
         assert excess.radius is not None
         excess.radius = excess.radius * scale * UNIT[dtype]
         form = Form(center, generators, excess.radius, rows)
@@ -123,7 +123,7 @@ def test_gradients_of_two_pieces_added_up(kind: str, dtype: torch.dtype) -> None
     assert at_least(both.excess.radius, sum(exact(form.radius) for form in forms) + np.maximum(off, plain))
     # a plain run adds other values than the centers, and rounds them by half a unit of what it adds
     moduli = np.abs(center) + total(np.abs(generators))
-    assert at_least(both.excess.radius, off + Fraction(UNIT[dtype]) * moduli if kind != "tiny" else 0)
+    assert at_least(both.excess.radius, off + Fraction(UNIT[dtype]) * moduli if kind in NORMAL else 0)
     down, up = ends(both.excess)
     assert at_least(both.form.radius, np.maximum(down, up))
 

@@ -10,10 +10,10 @@ from fractions import Fraction
 import numpy as np
 import pytest
 import torch
-from exact import ADVERSE, DTYPES, Exact, adverse, at_least, exact, norm_at_least, product, root, total
+from exact import ADVERSE, DTYPES, NORMAL, UNIT, Exact, adverse, at_least, exact, norm_at_least, product, root, total
 
 import boundflow as bf
-from boundflow.budgets import Kind, OwnTerms, box, largest, term
+from boundflow.budgets import Columns, Kind, OwnTerms, Part, box, largest, term
 from boundflow.expansion import Expansion
 from boundflow.factors import Factors
 from boundflow.forms import Form
@@ -81,6 +81,17 @@ def test_other_parts(kind: str, dtype: torch.dtype, count: int) -> None:
         assert norm_at_least(side, total(numbers**2, 1))
 
 
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("clauses", [2, 60])
+def test_many_clauses(dtype: torch.dtype, clauses: int) -> None:
+    """Every clause is added to the total, and what is less than half a unit of it is lost each time."""
+    values = torch.full((3, clauses), 0.98 * UNIT[dtype], dtype=dtype)
+    values[:, 0] = 1.0
+    table = [Part(Kind.BOX, clause) for clause in range(clauses)]
+    columns = Columns(np.arange(clauses), np.arange(clauses), table, [1] * clauses, values.device)
+    assert at_least(columns.reach(values), total(exact(values), 1))
+
+
 def spaces() -> dict[str, Threat]:
     return {
         "box": Linf(0.5),
@@ -120,9 +131,9 @@ class Room:
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
-@pytest.mark.parametrize("kind", ADVERSE)
+@pytest.mark.parametrize("kind", ["one sign", "mixed sizes"])
 @pytest.mark.parametrize("threat", spaces())
-@pytest.mark.parametrize("derived", [0, 2, 40])
+@pytest.mark.parametrize("derived", [0, 2, 20])
 def test_the_support_of_a_form(threat: str, kind: str, dtype: torch.dtype, derived: int) -> None:
     """Deep rows, derived ones that are looked through, and rows of a younger reduction."""
     room = Room(spaces()[threat], kind, dtype, derived)
@@ -144,7 +155,7 @@ def test_the_support_of_a_form(threat: str, kind: str, dtype: torch.dtype, deriv
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
-@pytest.mark.parametrize("kind", ADVERSE)
+@pytest.mark.parametrize("kind", ["near one", "cancelling"])
 @pytest.mark.parametrize("threat", spaces())
 @pytest.mark.parametrize("derived", [0, 12])
 def test_own_rows_and_samples_that_were_left_alone(threat: str, kind: str, dtype: torch.dtype, derived: int) -> None:
@@ -193,7 +204,7 @@ def test_what_an_expansion_is_off_by(kind: str, dtype: torch.dtype, count: int) 
     assert bool(np.all(exact(error) + underflow >= total(np.abs(exact(found) - wanted), 1)))
 
 
-@pytest.mark.parametrize("kind", [kind for kind in ADVERSE if kind != "tiny"])
+@pytest.mark.parametrize("kind", NORMAL)
 def test_an_expansion_of_another_dtype(kind: str) -> None:
     derived, deep = Rows(np.arange(100, 140)), Rows(np.arange(7))
     weights = adverse(kind, (40, 7), torch.float64, 4) / 7
@@ -203,17 +214,17 @@ def test_an_expansion_of_another_dtype(kind: str) -> None:
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
-@pytest.mark.parametrize("kind", [kind for kind in ADVERSE if kind != "tiny"])
+@pytest.mark.parametrize("kind", NORMAL)
 @pytest.mark.parametrize("bias", [False, True])
 @pytest.mark.parametrize("flat", ["both", "first", "second"])
-@pytest.mark.parametrize("inner", [2, 40])
+@pytest.mark.parametrize("inner", [2, 300])
 def test_a_product_by_its_factors(kind: str, dtype: torch.dtype, bias: bool, flat: str, inner: int) -> None:
     """``A cb + ca B``, and one of the factors may have no rows."""
-    derived, deep, (count, width) = Rows(np.arange(100, 106)), Rows(np.arange(9)), (2, 3)
-    made = Expansion(derived, deep, adverse(kind, (6, 9), dtype, 1) / 9)
+    derived, deep, (count, width) = Rows(np.arange(100, 101)), Rows(np.arange(2)), (2, 2)
+    made = Expansion(derived, deep, adverse(kind, (1, 2), dtype, 1) / 2)
 
     def form(*shape: int, seed: int, rows: bool = True) -> Form:
-        generators = adverse(kind, (6, *shape), dtype, seed + 1) * (1.0 if rows else 0.0)
+        generators = adverse(kind, (1, *shape), dtype, seed + 1) * (1.0 if rows else 0.0)
         return Form(adverse(kind, shape, dtype, seed), generators, torch.zeros(shape, dtype=dtype), derived)
 
     a = form(count, inner, seed=2, rows=flat != "second")
@@ -224,13 +235,13 @@ def test_a_product_by_its_factors(kind: str, dtype: torch.dtype, bias: bool, fla
     found, error = factors.part(0, count)
 
     def over(x: Form) -> Exact:
-        flat = exact(x.generators).reshape(6, -1)
-        return product(flat.T, exact(made.weights)).reshape(*x.center.shape, 9)
+        flat = exact(x.generators).reshape(1, -1)
+        return product(flat.T, exact(made.weights)).reshape(*x.center.shape, 2)
 
     wanted = total(over(a)[:, :, None, :] * exact(b.center)[None, :, :, None], 1)
     wanted = wanted + total(exact(a.center)[:, :, None, None] * over(b)[None], 1)
     wanted = wanted + (over(c)[None] if bias else 0)
-    off = total(np.abs(exact(found).reshape(count, width, 9) - wanted), 2)
+    off = total(np.abs(exact(found).reshape(count, width, 2) - wanted), 2)
     assert at_least(error, off.flatten())
 
 
