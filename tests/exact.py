@@ -1,6 +1,7 @@
 """Exact arithmetic for laws, and operands that are chosen to lose as much as possible to rounding.
 
-Floats are fractions. An array of them adds, multiplies and compares without a rounding: numpy does that with objects.
+Floats are rational numbers (python-flint has fast ones). An array of them adds, multiplies and compares without a
+rounding: numpy does that with objects.
 """
 
 from __future__ import annotations
@@ -11,9 +12,10 @@ from typing import Any
 
 import numpy as np
 import torch
+from flint import fmpq
 from torch import Tensor
 
-Exact = np.ndarray  # of fractions
+Exact = np.ndarray  # of rational numbers
 ADVERSE = ("one sign", "near one", "mixed sizes", "cancelling", "tiny", "subnormal")
 UNDERFLOW = ("tiny", "subnormal")  # products of these are lost: the radii of rules pay for that, by `rounding.tiny`
 NORMAL = tuple(kind for kind in ADVERSE if kind not in UNDERFLOW)
@@ -21,16 +23,21 @@ DTYPES = (torch.float32, torch.float64)
 UNIT = {torch.float32: 2.0**-24, torch.float64: 2.0**-53}
 
 
+def number(value: float | str) -> Any:
+    """A float, or what a text says, exactly."""
+    return fmpq(*(Fraction(value) if isinstance(value, str) else value).as_integer_ratio())
+
+
 def exact(x: Tensor | np.ndarray | float) -> Exact:
-    """The very numbers of a tensor, as fractions."""
+    """The very numbers of a tensor."""
     values = np.asarray(x.detach().double().numpy() if isinstance(x, Tensor) else x, dtype=np.float64)
-    flat = np.array([Fraction(value) for value in values.flatten().tolist()] + [None], dtype=object)[:-1]
+    flat = np.array([number(value) for value in values.flatten().tolist()] + [None], dtype=object)[:-1]
     return flat.reshape(values.shape)
 
 
 def total(x: Exact, axis: int = 0) -> Exact:
-    """The sum along an axis; of nothing it is 0, as a fraction."""
-    return np.add.reduce(x, axis=axis, initial=Fraction(0))
+    """The sum along an axis; of nothing it is 0."""
+    return np.add.reduce(x, axis=axis, initial=number(0))
 
 
 def product(x: Exact, y: Exact) -> Exact:
@@ -48,10 +55,9 @@ def norm_at_least(found: Tensor, squares: Any) -> bool:
     return bool(np.all(exact(found) ** 2 >= squares)) and bool((found >= 0).all())
 
 
-def root(square: Fraction, down: bool = True) -> Fraction:
-    """A rational number next to a square root, from below or from above: 200 bits of it."""
-    scaled = math.isqrt(square.numerator * 4**200 // square.denominator)
-    return Fraction(scaled + (0 if down else 1), 2**200)
+def root(square: Any) -> Any:
+    """A rational number next to a square root, from below: 200 bits of it."""
+    return fmpq(math.isqrt(int(square.p) * 4**200 // int(square.q)), 2**200)
 
 
 def adverse(kind: str, shape: tuple[int, ...], dtype: torch.dtype, seed: int = 0) -> Tensor:

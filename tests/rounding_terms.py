@@ -28,6 +28,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import mutants
+import rounding_sites
 from rounding_terms_that_stay import STAYS
 
 ROOT = mutants.ROOT
@@ -81,6 +82,7 @@ class Term(NamedTuple):
     begin: int
     end: int
     wrong: str
+    place: rounding_sites.Place | None = None  # of a call, which can be switched off in this process
 
 
 def terms(file: str) -> list[Term]:
@@ -95,7 +97,8 @@ def terms(file: str) -> list[Term]:
         name = f"{file} {where}: {' '.join(source.split())}"
         seen[name] += 1
         name += f" ({seen[name]})" if seen[name] > 1 else ""
-        found.append(Term(file, name, begin, end, _without(node, source)))
+        place = rounding_sites.Place(str(PACKAGE / file), *_ends(node)) if isinstance(node, ast.Call) else None
+        found.append(Term(file, name, begin, end, _without(node, source), place))
     return found
 
 
@@ -207,6 +210,7 @@ def main() -> None:
     parser.add_argument("--new", action="store_true", help="only terms without a remembered test or a proof")
     parser.add_argument("--list", action="store_true", help="print the terms and what is remembered of each, and end")
     parser.add_argument("--quick", action="store_true", help="only the laws of the room, not the tests of planted bugs")
+    parser.add_argument("--here", action="store_true", help="only calls, in this process, by the laws of the room")
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("words", nargs="*", help="only terms whose file, function or source has one of these words")
     given = parser.parse_args()
@@ -218,23 +222,51 @@ def main() -> None:
         return
     if given.new:
         wanted = [term for term in wanted if term.name not in tests and term.name not in STAYS]
-    raise SystemExit(tried(wanted, tests, given.jobs, given.quick))
+    if given.here:
+        wanted = [term for term in wanted if term.place is not None]
+    raise SystemExit(
+        tried(wanted, tests, here(wanted) if given.here else apart(wanted, tests, given.jobs, given.quick))
+    )
 
 
-def tried(wanted: list[Term], tests: dict[str, str], jobs: int, quick: bool) -> int:
+def apart(wanted: list[Term], tests: dict[str, str], jobs: int, quick: bool) -> Iterator[tuple[str | None, float]]:
+    """Each term removed in a copy of the package, by processes of their own."""
+    with ThreadPoolExecutor(jobs) as pool:
+        yield from pool.map(noticed, wanted, [tests.get(term.name) for term in wanted], repeat(quick))
+
+
+def here(wanted: list[Term]) -> Iterator[tuple[str | None, float]]:
+    """Each term switched off in this process; a law that fails without that is an error."""
+    switch, loaded = rounding_sites.Switch(), {}
+    switch.install(WIDENING)
+    for term in wanted:
+        begin, test = time.perf_counter(), None
+        for file in map(Path, tests_of(term.file, quick=True)):
+            if file not in loaded:
+                loaded[file] = rounding_sites.laws(file)
+            assert term.place is not None
+            test = test or rounding_sites.noticed(switch, term.place, loaded[file])
+        yield (f"tests/{_under_tests(test)}" if test else None), time.perf_counter() - begin
+
+
+def _under_tests(test: str) -> str:
+    name, _, function = test.partition("::")
+    (path,) = (ROOT / "tests").rglob(name)
+    return f"{path.relative_to(ROOT / 'tests')}::{function}"
+
+
+def tried(wanted: list[Term], tests: dict[str, str], found: Iterator[tuple[str | None, float]]) -> int:
     begin, ends = time.perf_counter(), Counter[str]()
     current = {term.name for term in all_terms()}
-    with ThreadPoolExecutor(jobs) as pool:
-        known = [tests.get(term.name) for term in wanted]
-        for term, (test, seconds) in zip(wanted, pool.map(noticed, wanted, known, repeat(quick)), strict=False):
-            end = "noticed" if test else "stays" if term.name in STAYS else "ALIVE"
-            ends[end] += 1
-            print(f"{end:8s}{seconds:5.0f} s  {term.name}\n{'':18s}{test or STAYS.get(term.name, '')}", flush=True)
-            tests.pop(term.name, None)
-            if test:
-                tests[term.name] = test
-            kept = {name: tests[name] for name in sorted(tests) if name in current}
-            REMEMBERED.write_text(json.dumps(kept, indent=1) + "\n")
+    for term, (test, seconds) in zip(wanted, found, strict=True):
+        end = "noticed" if test else "stays" if term.name in STAYS else "ALIVE"
+        ends[end] += 1
+        print(f"{end:8s}{seconds:5.0f} s  {term.name}\n{'':18s}{test or STAYS.get(term.name, '')}", flush=True)
+        tests.pop(term.name, None)
+        if test:
+            tests[term.name] = test
+        kept = {name: tests[name] for name in sorted(tests) if name in current}
+        REMEMBERED.write_text(json.dumps(kept, indent=1) + "\n")
     minutes = (time.perf_counter() - begin) / 60
     print(
         f"{len(wanted)} terms in {minutes:.1f} minutes: " + ", ".join(f"{n} {end}" for end, n in sorted(ends.items()))

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from fractions import Fraction
 
 import numpy as np
 import pytest
 import torch
-from exact import ADVERSE, DTYPES, NORMAL, UNIT, Exact, adverse, at_least, exact, total
+from exact import ADVERSE, DTYPES, NORMAL, UNIT, Exact, adverse, at_least, exact, number, total
 
 import boundflow as bf
 from boundflow import chunks
@@ -123,7 +122,7 @@ def test_gradients_of_two_pieces_added_up(kind: str, dtype: torch.dtype) -> None
     assert at_least(both.excess.radius, sum(exact(form.radius) for form in forms) + np.maximum(off, plain))
     # a plain run adds other values than the centers, and rounds them by half a unit of what it adds
     moduli = np.abs(center) + total(np.abs(generators))
-    assert at_least(both.excess.radius, off + Fraction(UNIT[dtype]) * moduli if kind in NORMAL else 0)
+    assert at_least(both.excess.radius, off + number(UNIT[dtype]) * moduli if kind in NORMAL else 0)
     down, up = ends(both.excess)
     assert at_least(both.form.radius, np.maximum(down, up))
 
@@ -139,6 +138,6 @@ def test_all_of_a_move(kind: str, dtype: torch.dtype, terms: int) -> None:
     moduli = torch.maximum(touched.abs(), clean.abs()).amax(0)
     found = without_own(touched, clean, more, own, moduli, terms)
     assert not bool(own.rows.any())
-    rounded = terms * Fraction(UNIT[dtype]) * exact(moduli) + Fraction(torch.finfo(dtype).tiny)
+    rounded = terms * number(UNIT[dtype]) * exact(moduli) + number(torch.finfo(dtype).tiny)
     for side, move in enumerate((exact(clean[1]) - exact(touched[0]), exact(touched[1]) - exact(clean[0]))):
         assert at_least(found[side], np.maximum(move, 0) + rounded)

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from fractions import Fraction
-
 import numpy as np
 import pytest
 import torch
-from exact import ADVERSE, DTYPES, NORMAL, UNIT, adverse, at_least, exact, total
+from exact import ADVERSE, DTYPES, NORMAL, UNIT, adverse, at_least, exact, number, total
 
 from boundflow import rounding
 
@@ -51,9 +49,9 @@ def test_bounds_are_moved_outwards(kind: str, dtype: torch.dtype, scale: float) 
     if kind in NORMAL:
         sums = rounding.outward(torch.stack((x - amount, x + amount)))
         assert np.all(exact(sums[0]) <= a - far) and np.all(exact(sums[1]) >= a + far)
-        for number in (0.1 * scale, 1 / 3, 1e-3):
-            low, high = rounding.around_by(x, number)
-            assert np.all(exact(low) <= a - Fraction(number)) and np.all(exact(high) >= a + Fraction(number))
+        for far_away in (0.1 * scale, 1 / 3, 1e-3):
+            low, high = rounding.around_by(x, far_away)
+            assert np.all(exact(low) <= a - number(far_away)) and np.all(exact(high) >= a + number(far_away))
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
@@ -71,7 +69,7 @@ def test_sums_in_any_order(kind: str, dtype: torch.dtype, count: int) -> None:
         backward += row
     for value in (total(exact(x)), exact(forward), exact(backward)):
         assert np.all(exact(low) <= value) and np.all(exact(high) >= value)
-    assert Fraction(rounding.largest_of_sums(x.abs().sum(0), count)) >= max(total(np.abs(exact(x))))
+    assert number(rounding.largest_of_sums(x.abs().sum(0), count)) >= max(total(np.abs(exact(x))))
     if kind == "subnormal":  # a mean of what is reported, where nothing is as small
         return
     doubled = adverse(kind, (count, 24), torch.float64).abs()
@@ -106,16 +104,16 @@ def test_moves_of_data(kind: str, dtype: torch.dtype, scale: float) -> None:
 def test_a_share_that_was_read_in_per_cent(kind: str, dtype: torch.dtype, text: str) -> None:
     x, _ = pair(kind, dtype)
     share = float(text) / 100
-    assert at_least(rounding.share_of(x, share), np.abs(exact(x)) * Fraction(text) / 100)
+    assert at_least(rounding.share_of(x, share), np.abs(exact(x)) * number(text) / 100)
     smallest = torch.tensor([5e-324, 1e-323])
-    assert at_least(rounding.share_of(smallest.double(), share), exact(smallest.double()) * Fraction(text) / 100)
+    assert at_least(rounding.share_of(smallest.double(), share), exact(smallest.double()) * number(text) / 100)
 
 
 def test_whole_steps() -> None:
     """As many steps fit as the texts say, though the floats say less."""
     for steps in range(1, 200):
         for step in ("0.1", "0.01", "0.7", "0.003"):
-            distance = float(Fraction(step) * steps)
+            distance = float(number(step) * steps)
             assert rounding.whole_steps(distance, float(step)) >= steps
 
 
@@ -123,13 +121,13 @@ def test_whole_steps() -> None:
 def test_values_of_a_grid(step: str) -> None:
     """Two values that were written in float32 are no further apart than their distance and what is added to it."""
     unit = np.float32(step)
-    for number in range(-300, 300, 7):
+    for place in range(-300, 300, 7):
         for moved in (1, -3):
-            first, second = np.float32(number) * unit, np.float32(number + moved) * unit
-            distance = float(Fraction(step) * abs(moved))
+            first, second = np.float32(place) * unit, np.float32(place + moved) * unit
+            distance = float(number(step) * abs(moved))
             allowed = rounding.of_grid(torch.tensor([float(first)]), distance)
-            apart = abs(Fraction(float(first)) - Fraction(float(second)))
-            assert Fraction(distance) + exact(allowed)[0] >= apart
+            apart = abs(number(float(first)) - number(float(second)))
+            assert number(distance) + exact(allowed)[0] >= apart
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
@@ -142,7 +140,7 @@ def test_scaled_moves(dtype: torch.dtype) -> None:
     moved = ((values + move - center) / scale).to(dtype)
     largest, offset = float(values.abs().max()) / scale, center / scale
     allowed = rounding.scaled_move(move / scale, largest, offset, spacing)
-    assert np.all(np.abs(exact(moved) - exact(scaled)) <= Fraction(allowed))
+    assert np.all(np.abs(exact(moved) - exact(scaled)) <= number(allowed))
     assert rounding.scaled_move(0.0, 1.0, 1.0, spacing) >= 8 * spacing
     assert rounding.scaled_share(0.1, spacing) >= 0.1 * (1 + 4 * spacing) + 4 * spacing
 
@@ -153,18 +151,18 @@ def test_scaled_moves(dtype: torch.dtype) -> None:
 def test_units_of_the_user(kind: str, dtype: torch.dtype, scale: float, shift: float) -> None:
     x, _ = pair(kind, dtype)
     low, high = rounding.affine_image(torch.stack((x, x)), scale, shift)
-    image = exact(x) * Fraction(scale) + Fraction(shift)
+    image = exact(x) * number(scale) + number(shift)
     assert np.all(exact(low) <= image) and np.all(exact(high) >= image)
     if abs(scale) > 1e-300:
-        number = x.double() * scale + shift
-        back = (number - shift) / scale
+        before = x.double() * scale + shift
+        back = (before - shift) / scale
         low, high = rounding.before_scaling(back, scale, shift)
-        assert np.all(exact(low) <= exact(number)) and np.all(exact(high) >= exact(number))
+        assert np.all(exact(low) <= exact(before)) and np.all(exact(high) >= exact(before))
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 def test_gamma_is_more_than_so_many_roundings(dtype: torch.dtype) -> None:
     """``(1 + u)^n - 1`` for the n roundings of a plain run and as many of ours."""
-    unit = Fraction(UNIT[dtype])
+    unit = number(UNIT[dtype])
     for count in (1, 2, 10, 1000):
-        assert Fraction(rounding.gamma(count, dtype)) >= (1 + unit) ** (2 * count + 7) - 1
+        assert number(rounding.gamma(count, dtype)) >= (1 + unit) ** (2 * count + 7) - 1

@@ -5,12 +5,26 @@ The exact support is computed by its definition, from who owns which symbol, and
 
 from __future__ import annotations
 
-from fractions import Fraction
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from exact import ADVERSE, DTYPES, NORMAL, UNIT, Exact, adverse, at_least, exact, norm_at_least, product, root, total
+from exact import (
+    ADVERSE,
+    DTYPES,
+    NORMAL,
+    UNIT,
+    Exact,
+    adverse,
+    at_least,
+    exact,
+    norm_at_least,
+    number,
+    product,
+    root,
+    total,
+)
 
 import boundflow as bf
 from boundflow.budgets import Columns, Kind, OwnTerms, Part, box, largest, term
@@ -24,20 +38,20 @@ LONG = 300  # terms of a sum: what they lose together is more than any term besi
 COUNT = 24
 
 
-def own_term(kind: Kind, values: Exact) -> tuple[Fraction, Fraction]:
+def own_term(kind: Kind, values: Exact) -> tuple[Any, Any]:
     """h(-g) and h(g) of one part of one sample; of a ball, from below."""
     if kind is Kind.BOX:
         both = total(np.abs(values))
     elif kind is Kind.BALL:
         both = root(total(values**2))
     elif kind is Kind.CROSS:
-        both = max(np.abs(values), default=Fraction(0))
+        both = max(np.abs(values), default=number(0))
     else:
         return max(0, *(-values)), max(0, *values)
     return both, both
 
 
-def exact_support(space: bf.Symbols, numbers: np.ndarray, values: Exact) -> tuple[Fraction, Fraction]:
+def exact_support(space: bf.Symbols, numbers: np.ndarray, values: Exact) -> tuple[Any, Any]:
     """How far down and up one element reaches, whose coefficients over these symbols are exact."""
     owners, parts = space.owners_and_parts(numbers)
     ends = [total(np.abs(values[parts < 0]))] * 2
@@ -169,7 +183,7 @@ def test_own_rows_and_samples_that_were_left_alone(threat: str, kind: str, dtype
     numbers = room.deep.numbers
     for sample in range(SAMPLES):
         for output in range(2):
-            over = np.array([Fraction(0)] * len(numbers), dtype=object)
+            over = np.array([number(0)] * len(numbers), dtype=object)
             if derived:
                 over = total(exact_rows(values[where.numpy(), sample, output]) * room.weights)
             clean = over.copy()
