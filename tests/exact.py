@@ -16,7 +16,7 @@ from flint import fmpq
 from torch import Tensor
 
 Exact = np.ndarray  # of rational numbers
-ADVERSE = ("one sign", "near one", "mixed sizes", "cancelling", "tiny", "subnormal")
+ADVERSE = ("one sign", "swallowed", "near one", "mixed sizes", "cancelling", "tiny", "subnormal")
 UNDERFLOW = ("tiny", "subnormal")  # products of these are lost: the radii of rules pay for that, by `rounding.tiny`
 NORMAL = tuple(kind for kind in ADVERSE if kind not in UNDERFLOW)
 DTYPES = (torch.float32, torch.float64)
@@ -66,6 +66,9 @@ def adverse(kind: str, shape: tuple[int, ...], dtype: torch.dtype, seed: int = 0
     unit, sign = UNIT[dtype], random.choice([-1.0, 1.0], size=shape)
     if kind == "one sign":  # nearly the same number again and again: sums round to the same side again and again
         values = random.uniform(0.3, 0.34, size=(1, *shape[1:])) * (1 + 2 * unit * random.integers(0, 3, size=shape))
+    elif kind == "swallowed":  # less than half a unit of the first: each is lost when it is added to that
+        values = np.full(shape, 0.98 * unit)
+        values[:1] = 1.0
     elif kind == "near one":
         values = sign * (1 + 2 * unit * random.integers(0, 9, size=shape))
     elif kind == "mixed sizes":

@@ -17,6 +17,8 @@ from pathlib import Path
 from types import CodeType
 from typing import Any, NamedTuple
 
+import conftest  # noqa: F401  (the settings of property-based tests)
+
 from boundflow import rounding
 
 
@@ -64,7 +66,11 @@ def laws(path: Path) -> list[tuple[str, Callable[[], None]]]:
     module = importlib.util.module_from_spec(found)
     sys.modules[path.stem] = module
     found.loader.exec_module(module)
-    return [law for name, test in vars(module).items() if name.startswith("test_") for law in _cases(path, name, test)]
+    tests = [(name, test) for name, test in vars(module).items() if name.startswith("test_")]
+    found_laws = [law for name, test in tests for law in _cases(path, name, test)]
+    for _, law in found_laws:  # a law that fails as it is would notice everything
+        law()
+    return found_laws
 
 
 def _cases(path: Path, name: str, test: Any) -> Iterator[tuple[str, Callable[[], None]]]:

@@ -212,9 +212,10 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="only the laws of the room, not the tests of planted bugs")
     parser.add_argument("--here", action="store_true", help="only calls, in this process, by the laws of the room")
     parser.add_argument("--jobs", type=int, default=2)
+    parser.add_argument("--remember", type=Path, default=REMEMBERED, help="the file with what caught each term")
     parser.add_argument("words", nargs="*", help="only terms whose file, function or source has one of these words")
     given = parser.parse_args()
-    tests: dict[str, str] = json.loads(REMEMBERED.read_text()) if REMEMBERED.exists() else {}
+    tests: dict[str, str] = json.loads(given.remember.read_text()) if given.remember.exists() else {}
     wanted = chosen(given.part, given.words)
     if given.list:
         for term in wanted:
@@ -224,9 +225,8 @@ def main() -> None:
         wanted = [term for term in wanted if term.name not in tests and term.name not in STAYS]
     if given.here:
         wanted = [term for term in wanted if term.place is not None]
-    raise SystemExit(
-        tried(wanted, tests, here(wanted) if given.here else apart(wanted, tests, given.jobs, given.quick))
-    )
+    found = here(wanted) if given.here else apart(wanted, tests, given.jobs, given.quick)
+    raise SystemExit(tried(wanted, tests, found, given.remember))
 
 
 def apart(wanted: list[Term], tests: dict[str, str], jobs: int, quick: bool) -> Iterator[tuple[str | None, float]]:
@@ -255,7 +255,7 @@ def _under_tests(test: str) -> str:
     return f"{path.relative_to(ROOT / 'tests')}::{function}"
 
 
-def tried(wanted: list[Term], tests: dict[str, str], found: Iterator[tuple[str | None, float]]) -> int:
+def tried(wanted: list[Term], tests: dict[str, str], found: Iterator[tuple[str | None, float]], file: Path) -> int:
     begin, ends = time.perf_counter(), Counter[str]()
     current = {term.name for term in all_terms()}
     for term, (test, seconds) in zip(wanted, found, strict=True):
@@ -266,7 +266,7 @@ def tried(wanted: list[Term], tests: dict[str, str], found: Iterator[tuple[str |
         if test:
             tests[term.name] = test
         kept = {name: tests[name] for name in sorted(tests) if name in current}
-        REMEMBERED.write_text(json.dumps(kept, indent=1) + "\n")
+        file.write_text(json.dumps(kept, indent=1) + "\n")
     minutes = (time.perf_counter() - begin) / 60
     print(
         f"{len(wanted)} terms in {minutes:.1f} minutes: " + ", ".join(f"{n} {end}" for end, n in sorted(ends.items()))

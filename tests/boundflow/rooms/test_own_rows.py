@@ -18,7 +18,8 @@ SAMPLES, FEATURES = 5, 2
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("kind", ADVERSE)
 @pytest.mark.parametrize("twice", [False, True])
-def test_own_rows_written_out(kind: str, dtype: torch.dtype, twice: bool) -> None:
+@pytest.mark.parametrize("size", [2.0**-20, 2.0**12])
+def test_own_rows_written_out(kind: str, dtype: torch.dtype, twice: bool, size: float) -> None:
     """The same symbol may stand among the rows already, and a sample may occur twice."""
     space = bf.Symbols(Linf(0.5))
     samples = np.array([0, 1, 2, 3, 1 if twice else 4])
@@ -28,7 +29,7 @@ def test_own_rows_written_out(kind: str, dtype: torch.dtype, twice: bool) -> Non
     assert batch is not None
     rows = own.union(Rows(batch.distinct.numbers[:4]))
     shape = (SAMPLES, 3)
-    generators, radius = adverse(kind, (len(rows), *shape), dtype), adverse(kind, shape, dtype, 1).abs() * 2.0**-20
+    generators, radius = adverse(kind, (len(rows), *shape), dtype), adverse(kind, shape, dtype, 1).abs() * size
     dense = Form(torch.zeros(shape, dtype=dtype), generators, radius, rows, -2).dense
     rest, where, features = rows.split()
     wanted = exact(torch.zeros(dense.generators.shape))

@@ -95,6 +95,17 @@ def test_pieces_joined(kind: str, dtype: torch.dtype, count: int) -> None:
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_many_pieces_with_small_radii(dtype: torch.dtype) -> None:
+    """What is less than half a unit of the total is lost each time."""
+    parts = [made("near one", dtype, 4, seed)[1] for seed in range(300)]
+    for number_of, part in enumerate(parts):
+        part.radius = torch.full((SIZE,), 0.98 * UNIT[dtype] if number_of % 64 else 1.0, dtype=dtype)
+    joined = Excess.joined(parts, 0.0)
+    assert joined.radius is not None
+    assert at_least(joined.radius, sum(exact(part.radius) for part in parts if part.radius is not None))
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("kind", ADVERSE)
 def test_gradients_of_two_pieces_added_up(kind: str, dtype: torch.dtype) -> None:
     """Center and rows of the sum are rounded, here and in the plain run: the radius without touched samples pays."""

@@ -51,6 +51,10 @@ def test_bounds_are_moved_outwards(kind: str, dtype: torch.dtype, scale: float) 
         assert np.all(exact(sums[0]) <= a - far) and np.all(exact(sums[1]) >= a + far)
         for far_away in (0.1 * scale, 1 / 3, 1e-3):
             low, high = rounding.around_by(x, far_away)
+            at_zero = torch.tensor([-far_away, far_away], dtype=dtype)  # an end near 0 shows how the number was rounded
+            ends = exact(rounding.around_by(at_zero, far_away))
+            assert np.all(ends[0] <= exact(at_zero) - number(far_away))
+            assert np.all(ends[1] >= exact(at_zero) + number(far_away))
             assert np.all(exact(low) <= a - number(far_away)) and np.all(exact(high) >= a + number(far_away))
 
 

@@ -260,6 +260,27 @@ def test_a_product_by_its_factors(kind: str, dtype: torch.dtype, bias: bool, fla
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("moves", ["first", "second"])
+def test_long_products_by_their_factors(dtype: torch.dtype, moves: str) -> None:
+    """Terms that are swallowed by the first one, with the rows of the first factor or of the second."""
+    deep, inner = Rows(np.arange(2)), 300
+    made = Expansion(Rows(np.arange(100, 101)), deep, adverse("near one", (1, 2), dtype, 1) / 2)
+    long, ones = adverse("swallowed", (inner,), dtype), torch.ones(inner, dtype=dtype)
+
+    def form(values: torch.Tensor, moving: bool) -> Form:
+        generators = (values if moving else 0 * values).expand(2, *values.shape).clone()
+        return Form(values, generators, 0 * values, deep)
+
+    a = form((long if moves == "first" else ones).view(1, inner), moves == "first")
+    b = form((long if moves == "second" else ones).view(inner, 1), moves == "second")
+    factors = Factors(a, b, None)
+    factors.start(made)
+    found, error = factors.part(0, 1)
+    off = total(np.abs(exact(found) - total(exact(long))), 1)
+    assert at_least(error, off)
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("kind", ADVERSE)
 def test_an_own_term_beside_those_of_all_owners(kind: str, dtype: torch.dtype) -> None:
     terms = adverse(kind, (8, 3), dtype).abs()
