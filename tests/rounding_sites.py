@@ -30,6 +30,19 @@ class Place(NamedTuple):
     end: tuple[int, int]
 
 
+class Law(NamedTuple):
+    """A test with its parameters, by the name that pytest gives it without them."""
+
+    name: str
+    test: Callable[..., None]
+    given: dict[str, Any]
+
+    def about(self, file: str) -> bool:
+        """Whether it is about a rule of this file, ``rules/NAME.py``."""
+        rule = self.given.get("rule")
+        return rule is not None and rule.apply.__module__ == f"boundflow.{file.removesuffix('.py').replace('/', '.')}"
+
+
 class Switch:
     """At most one place at which nothing is charged."""
 
@@ -59,8 +72,8 @@ class Switch:
         return self._seen[key]
 
 
-def laws(path: Path) -> list[tuple[str, Callable[[], None]]]:
-    """The tests of a file with their parameters, by the names that pytest gives them; none that need fixtures."""
+def laws(path: Path) -> list[Law]:
+    """The tests of a file with their parameters; none that need fixtures."""
     found = importlib.util.spec_from_file_location(path.stem, path)
     assert found is not None and found.loader is not None
     module = importlib.util.module_from_spec(found)
@@ -68,12 +81,10 @@ def laws(path: Path) -> list[tuple[str, Callable[[], None]]]:
     found.loader.exec_module(module)
     tests = [(name, test) for name, test in vars(module).items() if name.startswith("test_")]
     found_laws = [law for name, test in tests for law in _cases(path, name, test)]
-    for _, law in found_laws:  # a law that fails as it is would notice everything
-        law()
     return found_laws
 
 
-def _cases(path: Path, name: str, test: Any) -> Iterator[tuple[str, Callable[[], None]]]:
+def _cases(path: Path, name: str, test: Any) -> Iterator[Law]:
     marks = [mark for mark in getattr(test, "pytestmark", []) if mark.name == "parametrize"]
     axes = [[(mark, value) for value in mark.args[1]] for mark in marks]  # the last decorator varies fastest
     for chosen in itertools.product(*reversed(axes)):
@@ -83,18 +94,19 @@ def _cases(path: Path, name: str, test: Any) -> Iterator[tuple[str, Callable[[],
             given |= dict(zip((n.strip() for n in names), value if len(names) > 1 else (value,), strict=True))
         wanted = inspect.signature(test).parameters
         if set(wanted) <= set(given):
-            yield f"{path.name}::{name}", lambda test=test, given=given: test(**given)
+            yield Law(f"{path.name}::{name}", test, given)
 
 
-def noticed(switch: Switch, place: Place, tests: list[tuple[str, Callable[[], None]]]) -> str | None:
-    """The first law that fails while a place is switched off."""
-    switch.place = place
-    try:
-        for name, law in tests:
-            try:
-                law()
-            except Exception:  # whatever a law raises: crossed bounds, a failed comparison
-                return name
-        return None
-    finally:
-        switch.place = None
+def noticed(switch: Switch, place: Place, tests: list[Law]) -> str | None:
+    """The first law that fails while a place is switched off, and holds otherwise."""
+    for law in tests:
+        switch.place = place
+        try:
+            law.test(**law.given)
+        except Exception:  # whatever a law raises: crossed bounds, a failed comparison
+            switch.place = None
+            law.test(**law.given)  # a law that fails as it is would notice everything: that is an error
+            return law.name
+        finally:
+            switch.place = None
+    return None

@@ -70,7 +70,7 @@ LAWS = {  # file -> tests that go first: exact arithmetic, in the room that the 
     "certificate_files.py": ["saved"],
     "prediction.py": ["answers"],
     "cuts.py": ["answers"],
-    "rounding.py": ["rounding", "support", "reduction", "pieces", "concretisation", "rule_laws"],
+    "rounding.py": ["rounding", "pieces", "concretisation"],
 }
 
 
@@ -245,7 +245,8 @@ def here(wanted: list[Term]) -> Iterator[tuple[str | None, float]]:
             if file not in loaded:
                 loaded[file] = rounding_sites.laws(file)
             assert term.place is not None
-            test = test or rounding_sites.noticed(switch, term.place, loaded[file])
+            own = [law for law in loaded[file] if law.about(term.file)]  # of a rule, those of its own file
+            test = test or rounding_sites.noticed(switch, term.place, own or loaded[file])
         yield (f"tests/{_under_tests(test)}" if test else None), time.perf_counter() - begin
 
 

@@ -19,6 +19,9 @@ from boundflow.sets import Set
 WIDTHS = (0.0, 2.0**-22, 2.0**-16, 2.0**-5)  # of what a set can be wide
 
 
+TINY = 2.0**-72  # products of two such numbers underflow in float32
+
+
 class TightCase(Case):
     """Operands of one call, with all their digits."""
 
@@ -49,3 +52,10 @@ class TightCase(Case):
         rows = Rows(self.all_rows.numbers[: self.rows])
         parts = (torch.tensor(part, dtype=self.dtype) for part in (center, generators, radius))
         return bf.Bounded(Set(bounds, Form(*parts, rows), self.symbols))
+
+
+class TinyCase(TightCase):
+    """Operands whose products are subnormal numbers, or nothing."""
+
+    def __call__(self, *shape: int, low: float = -1.0, high: float = 1.0) -> Tensor:
+        return super().__call__(*shape, low=low * TINY, high=high * TINY)

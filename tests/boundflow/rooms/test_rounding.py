@@ -84,6 +84,11 @@ def test_sums_in_any_order(kind: str, dtype: torch.dtype, count: int) -> None:
 def test_products_that_underflow(dtype: torch.dtype) -> None:
     """``tiny(n)`` is at least what n products lose, on both sides: less than the smallest normal number each."""
     tiny = torch.finfo(dtype).tiny
+    x = adverse("near one", (40,), dtype, 1) * tiny * 2.0**-4
+    product = x * 0.37  # its relative error is anything, and the charge of its modulus is 0
+    low, high = rounding.outward_sum(torch.stack((product, product)), product.abs(), 1)
+    wanted = exact(x) * exact(torch.tensor(0.37, dtype=dtype))
+    assert np.all(exact(low) <= wanted) and np.all(exact(high) >= wanted)
     for count in (1, 5, 100):
         assert rounding.tiny(count, dtype) >= 2 * count * tiny
 
