@@ -67,6 +67,8 @@ LAWS = {  # file -> tests that go first: exact arithmetic, in the room that the 
     "clean_state.py": ["pieces"],
     "chunks.py": ["pieces"],
     "sets.py": ["concretisation"],
+    "rules/linear.py": ["rule_laws", "sums_over_samples"],
+    "rules/bilinear.py": ["rule_laws", "sums_over_samples"],
     "certificate_files.py": ["saved"],
     "prediction.py": ["answers"],
     "cuts.py": ["answers"],
