@@ -39,8 +39,8 @@ class Law(NamedTuple):
 
     def about(self, file: str) -> bool:
         """Whether it is about a rule of this file, ``rules/NAME.py``."""
-        rule = self.given.get("rule")
-        return rule is not None and rule.apply.__module__ == f"boundflow.{file.removesuffix('.py').replace('/', '.')}"
+        rule, module = self.given.get("rule"), f"boundflow.{file.removesuffix('.py').replace('/', '.')}"
+        return self.given.get("file") == file or (rule is not None and rule.apply.__module__ == module)
 
 
 class Switch:

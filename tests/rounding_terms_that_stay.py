@@ -10,6 +10,11 @@ SPARE_SCALE = (
     "least M + 10 roundings of it are spare, and one is missed here"
 )
 
+SPARE_CHARGE = (
+    "the radius takes a charge of gamma(terms) of all moduli, which hold the radius too: 8 roundings of them are "
+    "spare, and two are missed"
+)
+
 STAYS: dict[str, str] = {
     "clean_state.py Excess.errors: rounding.gamma(4, up.dtype)": (
         "both `up` hold 8 roundings of (down + up) / 2 each, the middle takes one; it is needed where an excess that "
@@ -40,6 +45,19 @@ STAYS: dict[str, str] = {
     ),
     "reduction.py reduce: rounding.up(radius + box(stacked[dropped]))": SPARE_SCALE,
     "reduction.py _stacked: rounding.up(radius + error)": SPARE_SCALE,
+    "rounding.py before_scaling: tiny(2, x.dtype)": (
+        "products of a scale and a scaled value underflow only where the units of the user are smaller than 1e-290"
+    ),
+    "rounding.py before_scaling: affine_image(torch.stack((x, x)), scale, shift)": (
+        "the charge of 12 roundings of |x scale| pays for the product, and the last step outwards for the sum"
+    ),
+    "rounding.py largest_of_sums: up(x.max() * (1 + gamma(terms, x.dtype)))": (
+        "gamma holds n + 6 roundings more than the sum and the product take"
+    ),
+    "rules/bilinear.py radius_of_product: rounding.up(radius)": SPARE_CHARGE,
+    "rules/bilinear.py radius_of_product: rounding.up(second.radius + rounded)": SPARE_CHARGE,
+    "rules/bilinear.py radius_of_product: rounding.up(a.form.radius + charge * a.form.modulus)": SPARE_CHARGE,
+    "rules/bilinear.py radius_of_product: rounding.up(b.form.radius + charge * b.form.modulus)": SPARE_CHARGE,
     "support.py Support.__call__: rounding.up(torch.cat(reaches, 2))": (
         "one addition of the error of an expansion: the reach has left n + 6 roundings of itself, and the error M + 10"
     ),

@@ -169,6 +169,14 @@ def test_units_of_the_user(kind: str, dtype: torch.dtype, scale: float, shift: f
         assert np.all(exact(low) <= exact(before)) and np.all(exact(high) >= exact(before))
 
 
+@pytest.mark.parametrize(("scale", "shift"), [(0.1, 0.3), (3.7, -1 / 3), (1.0, 7.7)])
+def test_numbers_that_are_small_beside_their_shift(scale: float, shift: float) -> None:
+    """Centering rounds by a unit of the shift, which is many of the number."""
+    before = torch.from_numpy(np.random.default_rng(5).uniform(-1e-6, 1e-6, 3000))
+    low, high = rounding.before_scaling((before - shift) / scale, scale, shift)
+    assert np.all(exact(low) <= exact(before)) and np.all(exact(high) >= exact(before))
+
+
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 def test_gamma_is_more_than_so_many_roundings(dtype: torch.dtype) -> None:
     """``(1 + u)^n - 1`` for the n roundings of a plain run and as many of ours."""

@@ -54,3 +54,22 @@ def judge(rule: Rule, case: TightCase) -> None:
                 if isinstance(result, bf.Bounded):
                     assert not (why := outside(result, value)), why
                     assert not (why := off_the_form(result, value, case.xi[draw], case.all_rows)), why
+
+
+@pytest.mark.parametrize("file", ["rules/gates.py"])
+@pytest.mark.parametrize("kind", ["where", "gate", "tiny where", "tiny gate"])
+@settings(max_examples=12)
+@given(seed=st.integers(0, 2**32 - 1))
+def test_choices_that_are_undecided(file: str, kind: str, seed: int) -> None:
+    """Every element is one of two, or itself or nothing, and which is not known."""
+    case = (TinyCase if "tiny" in kind else TightCase)(seed, torch.float32, SYMBOLS)
+    a, b, doubt = case(3, 4), case(3, 4), bf.interval(-torch.ones(3, 4), torch.ones(3, 4))
+    with torch.no_grad():
+        gate = torch.ops.aten.threshold_backward(a, doubt, 0.0)
+        result = gate if "gate" in kind else torch.where(doubt > 0, a, b)
+    for draw in range(case.draws):
+        chosen = torch.from_numpy(case.random.integers(0, 2, size=(3, 4)) > 0)
+        first, second = case.member(a, draw), case.member(b, draw)
+        value = torch.where(chosen, first, torch.zeros_like(first) if "gate" in kind else second)
+        assert not (why := outside(result, value)), why
+        assert not (why := off_the_form(result, value, case.xi[draw], case.all_rows)), why
