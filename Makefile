@@ -5,7 +5,7 @@ INSTALLED := .venv/.installed
 # what the command alone needs
 COMMAND := .venv/.command
 
-.PHONY: demo test lint format docs mutants bench clean
+.PHONY: demo test lint format docs mutants rounding-terms bench clean
 
 demo: $(COMMAND)  ## train and certify Two-Moons, draw its decision barriers
 	.venv/bin/fullcert train --dataset two-moons --epsilon 0.001 --domain zonotope --overwrite --out runs/demo
@@ -28,6 +28,9 @@ docs: $(INSTALLED)  ## the documentation site, in build/site; the tests build it
 
 mutants: $(INSTALLED)  ## plant bugs, one at a time, and show that the tests catch each
 	.venv/bin/python tests/mutants.py
+
+rounding-terms: $(INSTALLED)  ## remove every rounding term, one at a time, and show that a law notices each
+	.venv/bin/python tests/rounding_terms.py
 
 bench: $(INSTALLED)
 	.venv/bin/python benchmarks/step_speed.py

@@ -60,7 +60,7 @@ def term(kind: Kind, coefficients: Tensor) -> tuple[Tensor, Tensor]:
         width, dtype = coefficients.shape[-1], coefficients.dtype
         lost = math.sqrt(rounding.tiny(width, dtype))  # squares may underflow
         both = torch.linalg.vector_norm(coefficients, dim=-1) * (1 + rounding.gamma(width + 2, dtype))
-        both = torch.where(both > 0, both + lost, (coefficients != 0).any(-1) * lost)
+        both = torch.where(both > 0, both + lost, (coefficients != 0).any(-1).to(dtype) * lost)  # bool * float: float32
     elif kind is Kind.CROSS:
         both = coefficients.abs().amax(-1)
     elif coefficients.shape[-1] == 1:  # one symbol: nothing to compare it with
@@ -138,7 +138,8 @@ class Columns:
             unplaced.pop(clause.clause, None)
         for terms in unplaced.values():  # clauses without columns: one sample for each element, within any budget
             total = [side + terms.values[end] for end, side in enumerate(total)]
-        return rounding.up(torch.stack(total))
+        added = 1 + rounding.gamma(len(self.clauses) + len(own), coefficients.dtype)  # of clauses there are any number
+        return torch.stack(total) * added
 
     def _taken(self, coefficients: Tensor, part: _PartColumns) -> Tensor:
         owners, width = part.columns.shape

@@ -54,7 +54,7 @@ class Expansion:
         return rows._views[self]
 
     def expanded(self, elements: Tensor, rows: Rows) -> tuple[Tensor, Tensor]:
-        """Coefficients of elements (n, rows) over the deep rows (n, K), and what the product may be off by, summed."""
+        """Coefficients of elements (n, rows) over the deep rows (n, K), and what those may be off by, summed."""
         view = self.view(rows)
         coefficients, which = elements[:, view.derived], view.which
         used = (coefficients != 0).any(0)
@@ -63,9 +63,11 @@ class Expansion:
         all_in_order = len(which) == len(self.derived) and bool((which[1:] > which[:-1]).all())
         weights = self.weights if all_in_order else self.weights[which]
         total = coefficients @ weights.to(coefficients.dtype)  # of a tensor in another dtype: one more rounding each
-        if len(view.known):
-            total.index_add_(1, view.deep, elements[:, view.known])
         error = coefficients.abs().sum(1) * rounding.gamma(len(self.derived) + 4, total.dtype)
+        if len(view.known):  # adding t and e rounds by u (|t| + |e|): the first is among the terms above
+            known = elements[:, view.known]
+            total.index_add_(1, view.deep, known)
+            error = error + known.abs().sum(1) * rounding.gamma(1, total.dtype)
         return total, rounding.up(error)
 
     @staticmethod

@@ -68,7 +68,7 @@ class Samples:
         if distinct < self.count:  # a sample that occurs twice counts once
             shape = [*excess.shape]
             shape[dim] = distinct
-            excess = rounding.up(excess.new_zeros(shape).index_add_(dim, places.to(excess.device), excess))
+            excess = excess.new_zeros(shape).index_add_(dim, places.to(excess.device), excess)
             excess = excess * (1 + rounding.gamma(self.count, excess.dtype))
         return largest(excess, budget, dim)
 

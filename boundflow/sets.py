@@ -209,7 +209,7 @@ def concretised(
         assert symbols is not None
         apart = clean is not None and form.rows.batch is not None
         reach = symbols.support(form, apart, factors)
-        bounds = _within(bounds, form.center, rounding.up(reach[0] if apart else reach), form.radius)
+        bounds = _within(bounds, form.center, reach[0] if apart else reach, form.radius)
         if clean is not None and clean.radius is not None:
             inner = _within(clean.bounds, form.center, reach[1] if apart else reach, clean.radius)
             clean = Remainder(inner, clean.radius)

@@ -25,7 +25,7 @@ def main() -> None:
 
         sys.exit(run(sys.argv[1:]))
     except Mistake as mistake:
-        sentence = str(mistake)
+        sentence, code = str(mistake), mistake.code
     except KeyboardInterrupt:
         sentence, code = f"interrupted; {how_to_go_on()}", INTERRUPTED
     except Stopped as stopped:

@@ -10,7 +10,11 @@ Entry = TypeVar("Entry")
 
 
 class Mistake(Exception):
-    """Something the user asked for that cannot be done; the message is one sentence."""
+    """Something the user asked for that cannot be done; the message is one sentence, and ``code`` is the exit code."""
+
+    def __init__(self, sentence: str, code: int = 2) -> None:
+        super().__init__(sentence)
+        self.code = code
 
 
 def check_known(kind: str, name: str, names: Collection[str]) -> None:

@@ -1,10 +1,11 @@
-"""What can be checked about a run, one check after the other, without running code of the run.
+"""What can be checked about a run, one check after the other. Code of the run is run on request alone.
 
     format      the certificate is a file that this version reads
     digest      it is as it was written; whoever changes it on purpose can write another digest
     content     what it says can be: bounds in order, the plain model between them, rows of known symbols
     network     the layers that it describes give the answers that it holds; a network of your own is not made here
     signature   the holder of a key has signed these very files
+    rerun, trainings, balls     evidence that does not rest on the file (`evidence.py`), where it was asked for
 
 Each is held, failed or not done. A check that rests on one that failed is not done.
 """
@@ -16,7 +17,8 @@ from typing import Any
 
 import boundflow as bf
 from boundflow import certificate_files, files
-from fullcert import runs, signing
+from fullcert import evidence, runs, signing
+from fullcert.evidence import Skip
 
 HELD, FAILED, NOT_DONE = "held", "failed", "not done"
 
@@ -30,15 +32,63 @@ class Check:
     detail: str
 
 
-class Skip(Exception):
-    """A check that cannot be made of this run; the message says why."""
+@dataclass(frozen=True)
+class Asked:
+    """Which evidence is asked for: the training again, and so many trainings of other datasets."""
+
+    rerun: bool = False
+    trainings: int = 0
+    balls: int = 0
+    seed: int = 0
+    elsewhere: bool = False
+    run_code: bool = False
+    device: str | None = None
+
+    @property
+    def anything(self) -> bool:
+        return bool(self.rerun or self.trainings or self.balls)
 
 
-def checks(run: Path, key: Path | None = None) -> list[Check]:
-    """Everything that can be checked; a signature only with a key."""
+NOTHING = Asked()
+
+
+def checks(
+    run: Path, key: Path | None = None, asked: Asked = NOTHING, progress: evidence.Progress = lambda what: None
+) -> list[Check]:
+    """Everything that can be checked; a signature only with a key, and evidence as it is asked for."""
     path = runs.existing(run, runs.CERTIFICATE)
     signature = Check("signature", NOT_DONE, unasked(run)) if key is None else signed(run, key)
-    return [*of_certificate(path), signature]
+    found = [*of_certificate(path), signature]
+    return [*found, *gathered(run, asked, all_held(found), progress)] if asked.anything else found
+
+
+def gathered(run: Path, asked: Asked, sound: bool, progress: evidence.Progress) -> list[Check]:
+    """The evidence that is asked for; none of a file that does not hold."""
+    wanted: dict[str, Callable[[Any], str]] = {}
+    if asked.rerun:
+        wanted["rerun"] = lambda recipe: evidence.rerun(
+            run, recipe, asked.elsewhere or asked.device is not None, progress
+        )
+    if asked.trainings:
+        wanted["trainings"] = lambda recipe: evidence.trainings(run, recipe, asked.trainings, asked.seed, progress)
+    if asked.balls:
+        wanted["balls"] = lambda recipe: evidence.balls(run, recipe, asked.balls, asked.seed, progress)
+    if not sound:
+        return [Check(name, NOT_DONE, "a check before it failed") for name in wanted]
+    try:
+        recipe = evidence.recipe_of(run, asked.run_code, asked.device)
+    except Skip as skip:
+        return [Check(name, NOT_DONE, str(skip)) for name in wanted]
+    return [_outcome(name, check, recipe) for name, check in wanted.items()]
+
+
+def _outcome(name: str, check: Callable[[Any], str], recipe: Any) -> Check:
+    try:
+        return Check(name, HELD, check(recipe))
+    except evidence.Refuted as error:
+        return Check(name, FAILED, str(error))
+    except (Skip, evidence.NotTrained) as skip:
+        return Check(name, NOT_DONE, str(skip))
 
 
 def all_held(found: list[Check]) -> bool:
@@ -46,8 +96,24 @@ def all_held(found: list[Check]) -> bool:
     return all(check.result != FAILED for check in found)
 
 
+CODES = {"rerun": 3, "trainings": 4, "balls": 5}  # exit codes of evidence that failed; of anything else it is 2
+UNDONE = 6  # evidence was asked for that could not be gathered
+
+
+def outcome(found: list[Check]) -> tuple[int, Check | None]:
+    """The exit code, and the check it is about: the first that failed, or else evidence that could not be gathered."""
+    for check in found:
+        if check.result == FAILED:
+            return CODES.get(check.check, 2), check
+    for check in found:
+        if check.result == NOT_DONE and check.check in CODES:
+            return UNDONE, check
+    return 0, None
+
+
 def as_data(run: Path, found: list[Check]) -> dict[str, Any]:
-    return {"run": str(run), "held": all_held(found), "checks": [asdict(check) for check in found]}
+    code, _ = outcome(found)
+    return {"run": str(run), "held": all_held(found), "code": code, "checks": [asdict(check) for check in found]}
 
 
 def of_certificate(path: Path) -> list[Check]:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import re
+import subprocess
+import sys
 import tomllib
 from importlib.metadata import version
 from pathlib import Path
 
+import pytest
 import yaml
 
 import boundflow as bf
@@ -57,3 +61,42 @@ def test_every_package_has_layers_that_name_all_its_files() -> None:
     layered = {name for contract in contracts if contract.get("exhaustive") for name in contract["containers"]}
     folders = [path.parent.relative_to(ROOT) for name in PACKAGES for path in (ROOT / name).rglob("__init__.py")]
     assert layered == {".".join(folder.parts) for folder in folders}
+
+
+def test_every_version_of_the_test_environment_is_pinned() -> None:
+    """One version each, and no hashes: the build of torch differs by platform."""
+    lines = (ROOT / "constraints.txt").read_text().splitlines()
+    assert all(re.fullmatch(r"[A-Za-z0-9._-]+==[0-9][0-9A-Za-z.+]*", line) for line in lines)
+    names = [re.sub(r"[-_.]+", "-", line.partition("==")[0]).lower() for line in lines]
+    assert len(set(names)) == len(names)
+    extras = PROJECT["project"]["optional-dependencies"]
+    wanted = {re.split(r"[\[<>=]", name)[0] for extra in extras.values() for name in extra} - {"boundflow"}
+    wanted |= {re.split(r"[<>=]", name)[0] for name in PROJECT["project"]["dependencies"]}
+    assert {re.sub(r"[-_.]+", "-", name).lower() for name in wanted} <= set(names)
+
+
+@pytest.mark.parametrize(
+    ("audit", "code", "said"),
+    [
+        ([{"name": "torch", "version": "1", "vulns": []}, {"name": "a-b", "version": "2", "vulns": []}], 0, "2 of 2"),
+        ([{"name": "torch", "version": "1", "vulns": [{"id": "X-1"}]}], 1, "X-1"),
+        ([{"name": "torch", "version": "1", "vulns": []}], 3, "did not run for a-b"),
+        (
+            [{"name": "torch", "version": "1", "vulns": []}, {"name": "a-b", "skip_reason": "no"}],
+            3,
+            "did not run for a-b",
+        ),
+        (None, 3, "did not run"),
+    ],
+)
+def test_a_check_that_did_not_run_is_told_as_that(audit: object, code: int, said: str, tmp_path: Path) -> None:
+    """Known vulnerabilities are asked about in the hosted tests; silence there must not look like an answer."""
+    workflow = (ROOT / ".github" / "workflows" / "test.yml").read_text()
+    steps = yaml.safe_load(workflow)["jobs"]["vulnerabilities"]["steps"]
+    assert any("pip-audit" in step.get("run", "") for step in steps) and "audit.py" in steps[-1]["run"]
+    (tmp_path / "constraints.txt").write_text("torch==1\nA_b==2\n")
+    if audit is not None:
+        (tmp_path / "audit.json").write_text(json.dumps({"dependencies": audit}))
+    command = [sys.executable, str(ROOT / ".github" / "audit.py"), "audit.json", "constraints.txt"]
+    told = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
+    assert told.returncode == code and said in told.stdout

@@ -19,25 +19,47 @@ def verify(
     key: Annotated[
         Path | None, typer.Option(help="Public key that must have signed the run.", show_default="no signature asked")
     ] = None,
+    rerun: Annotated[bool, typer.Option("--rerun", help="Train again: it must give the same bytes.")] = False,
+    trainings: Annotated[int, typer.Option(min=0, help="So many plain trainings on poisoned data must be inside.")] = 0,
+    balls: Annotated[
+        int, typer.Option(min=0, help="So many exact ones, in ball arithmetic; for small networks and sgd.")
+    ] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="Which poisoned data are drawn.")] = 0,
+    elsewhere: Annotated[
+        bool, typer.Option("--elsewhere", help="It was made on another machine: compare bounds, not bytes.")
+    ] = False,
+    run_code: Annotated[
+        bool, typer.Option("--run-code", help="Run the network of the run, if it is a file with code.")
+    ] = False,
+    device: Annotated[
+        str | None, typer.Option(help="Train on this device.", show_default="that of the run; another is elsewhere")
+    ] = None,
     json: results.Json = None,
     quiet: results.Quiet = False,
 ) -> None:
     """Check the format, digest and content of a certificate, and with --key its signature; exit with 0 if all hold.
 
-    No code of the run is executed: a network from a file of the user is not made here, as certify does.
+    With --rerun, --trainings and --balls it is also trained again, and others are trained. Exit code 2: the file does
+    not hold; 3: the training again gave something else; 4: a plain training was outside; 5: an exact one was; 6: a
+    check that was asked for could not be made. No code of the run is executed without --run-code.
     """
     from rich.console import Console
 
     from fullcert import verifying
+    from fullcert.commands.display import working
 
     results.check(json)
-    found = verifying.checks(run, key)
+    asked = verifying.Asked(rerun, trainings, balls, seed, elsewhere, run_code, device)
+    with working("checking", hidden=quiet) as progress:
+        found = verifying.checks(run, key, asked, progress)
     results.give(json, verifying.as_data(run, found))
     if not quiet:
         show(found, Console(stderr=json == "-"))
-    failed = [check for check in found if check.result == verifying.FAILED]
-    if failed:
-        raise Mistake(f"{run} does not hold: its {failed[0].check} failed, {failed[0].detail}")
+    code, check = verifying.outcome(found)
+    if check is not None and check.result == verifying.FAILED:
+        raise Mistake(f"{run} does not hold: its {check.check} failed, {check.detail}", code)
+    if check is not None:
+        raise Mistake(f"not all of {run} was checked: its {check.check} was not done, {check.detail}", code)
 
 
 def show(found: "list[Check]", console: "Console") -> None:

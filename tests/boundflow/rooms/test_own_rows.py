@@ -1,0 +1,58 @@
+"""Affine forms: own rows written out, reach and modulus, never less than in exact rational arithmetic."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from exact import ADVERSE, DTYPES, adverse, at_least, exact, total
+
+import boundflow as bf
+from boundflow.forms import Form, ball_form
+from boundflow.rows import Rows
+from boundflow.threats import Linf
+
+SAMPLES, FEATURES = 5, 2
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("kind", ADVERSE)
+@pytest.mark.parametrize("twice", [False, True])
+@pytest.mark.parametrize("size", [2.0**-20, 2.0**12])
+def test_own_rows_written_out(kind: str, dtype: torch.dtype, twice: bool, size: float) -> None:
+    """The same symbol may stand among the rows already, and a sample may occur twice."""
+    space = bf.Symbols(Linf(0.5))
+    samples = np.array([0, 1, 2, 3, 1 if twice else 4])
+    raw = samples[:, None].repeat(FEATURES, 1).astype(np.float64)
+    own = space.of_samples(samples, raw, np.zeros(FEATURES, dtype=np.int64))
+    batch = own.batch
+    assert batch is not None
+    rows = own.union(Rows(batch.distinct.numbers[:4]))
+    shape = (SAMPLES, 3)
+    generators, radius = adverse(kind, (len(rows), *shape), dtype), adverse(kind, shape, dtype, 1).abs() * size
+    dense = Form(torch.zeros(shape, dtype=dtype), generators, radius, rows, -2).dense
+    rest, where, features = rows.split()
+    wanted = exact(torch.zeros(dense.generators.shape))
+    place = {number: at for at, number in enumerate(dense.rows.numbers.tolist())}
+    for at, number in zip(where.tolist(), rest.numbers.tolist(), strict=True):
+        wanted[place[number]] += exact(generators[at])
+    for feature, at in enumerate(features.tolist()):
+        for sample in range(SAMPLES):
+            wanted[place[int(batch.numbers[sample, feature])], sample] += exact(generators[at, sample])
+    off = total(np.abs(exact(dense.generators) - wanted))
+    assert at_least(dense.radius, exact(radius) + off)
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("kind", ADVERSE)
+@pytest.mark.parametrize("count", [0, 1, 2, 9, 300])
+@pytest.mark.parametrize("scale", [0.0, 2.0**-20, 1.0])
+def test_reach_and_modulus(kind: str, dtype: torch.dtype, count: int, scale: float) -> None:
+    center, radius = adverse(kind, (24,), dtype), adverse(kind, (24,), dtype, 1).abs() * scale
+    form = ball_form(center, radius)
+    if count:
+        generators = adverse(kind, (count, 24), dtype, 2)
+        form = Form(center, generators, radius, Rows(np.arange(count)))
+    reach = total(np.abs(exact(form.generators))) + exact(radius)
+    assert at_least(form.reach, reach)
+    assert at_least(form.modulus, reach + np.abs(exact(center)))

@@ -1,0 +1,293 @@
+"""How far symbols reach: what is computed is never less than the same in exact rational arithmetic.
+
+The exact support is computed by its definition, from who owns which symbol, and shares no code with `support.py`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from exact import (
+    ADVERSE,
+    DTYPES,
+    NORMAL,
+    UNIT,
+    Exact,
+    adverse,
+    at_least,
+    exact,
+    norm_at_least,
+    number,
+    product,
+    root,
+    total,
+)
+
+import boundflow as bf
+from boundflow.budgets import Columns, Kind, OwnTerms, Part, box, largest, term
+from boundflow.expansion import Expansion
+from boundflow.factors import Factors
+from boundflow.forms import Form
+from boundflow.rows import Rows
+from boundflow.threats import L1, L2, AtMost, Labels, Linf, Threat
+
+LONG = 300  # terms of a sum: what they lose together is more than any term beside it pays for
+COUNT = 24
+
+
+def own_term(kind: Kind, values: Exact) -> tuple[Any, Any]:
+    """h(-g) and h(g) of one part of one sample; of a ball, from below."""
+    if kind is Kind.BOX:
+        both = total(np.abs(values))
+    elif kind is Kind.BALL:
+        both = root(total(values**2))
+    elif kind is Kind.CROSS:
+        both = max(np.abs(values), default=number(0))
+    else:
+        return max(0, *(-values)), max(0, *values)
+    return both, both
+
+
+def exact_support(space: bf.Symbols, numbers: np.ndarray, values: Exact) -> tuple[Any, Any]:
+    """How far down and up one element reaches, whose coefficients over these symbols are exact."""
+    owners, parts = space.owners_and_parts(numbers)
+    ends = [total(np.abs(values[parts < 0]))] * 2
+    for clause, budget in enumerate(space.budgets):
+        members = [n for n, part in enumerate(space.table) if part.clause == clause]
+        terms = []
+        for owner in np.unique(owners[np.isin(parts, members)]):
+            mine = [values[(owners == owner) & (parts == n)] for n in members]
+            pairs = [own_term(space.table[n].kind, x) for n, x in zip(members, mine, strict=True) if len(x)]
+            terms.append([sum(pair[end] for pair in pairs) for end in (0, 1)])
+        for end in (0, 1):
+            by_size = sorted((t[end] for t in terms), reverse=True)
+            ends[end] += sum(by_size if budget is None else by_size[:budget])
+    return ends[0], ends[1]
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("kind", ADVERSE)
+@pytest.mark.parametrize("count", [1, 2, 9, LONG])
+def test_boxes_and_sums(kind: str, dtype: torch.dtype, count: int) -> None:
+    values = adverse(kind, (count, COUNT), dtype)
+    wanted = total(np.abs(exact(values)))
+    assert at_least(box(values), wanted)
+    assert at_least(box(values.T.contiguous(), 1), wanted)
+    assert all(at_least(end, wanted) for end in term(Kind.BOX, values.T.contiguous()))
+    for budget in (None, 1, max(1, count // 2)):
+        best = np.sort(np.abs(exact(values)), 0)[::-1][:budget]
+        assert at_least(largest(values.abs().T.contiguous(), budget), total(best))
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("kind", ADVERSE)
+@pytest.mark.parametrize("count", [1, 2, 5, LONG])
+def test_other_parts(kind: str, dtype: torch.dtype, count: int) -> None:
+    values = adverse(kind, (COUNT, count), dtype)
+    numbers = exact(values)
+    for part in (Kind.CROSS, Kind.SIMPLEX):
+        for end, side in enumerate(term(part, values)):
+            assert at_least(side, [own_term(part, line)[end] for line in numbers])
+    for side in term(Kind.BALL, values):
+        assert norm_at_least(side, total(numbers**2, 1))
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("clauses", [2, 60])
+def test_many_clauses(dtype: torch.dtype, clauses: int) -> None:
+    """Every clause is added to the total, and what is less than half a unit of it is lost each time."""
+    values = torch.full((3, clauses), 0.98 * UNIT[dtype], dtype=dtype)
+    values[:, 0] = 1.0
+    table = [Part(Kind.BOX, clause) for clause in range(clauses)]
+    columns = Columns(np.arange(clauses), np.arange(clauses), table, [1] * clauses, values.device)
+    assert at_least(columns.reach(values), total(exact(values), 1))
+
+
+def spaces() -> dict[str, Threat]:
+    return {
+        "box": Linf(0.5),
+        "box, at most 2": AtMost(2, Linf(0.5)),
+        "ball, at most 2": AtMost(2, L2(0.5)),
+        "cross": L1(0.5),
+        "labels, at most 3": AtMost(3, Labels()),
+        "two clauses": AtMost(2, Linf(0.5)) & AtMost(1, Labels()),
+    }
+
+
+SAMPLES, FEATURES = 6, 3
+
+
+class Room:
+    """A space with symbols of samples, free ones and, where wanted, derived ones."""
+
+    def __init__(self, threat: Threat, kind: str, dtype: torch.dtype, derived: int, free: int = 4):
+        self.space, self.dtype, self.kind = bf.Symbols(threat), dtype, kind
+        parts = np.array([n for n, part in enumerate(self.space.table) for _ in range(FEATURES)])
+        raw = np.arange(SAMPLES, dtype=np.float64)[:, None].repeat(len(parts), 1)
+        self.own = self.space.of_samples(np.arange(SAMPLES), raw, parts)
+        batch = self.own.batch
+        assert batch is not None
+        self.batch = batch
+        self.deep = Rows(np.concatenate((batch.distinct.numbers, self.space.fresh(free).numbers)))
+        self.weights: Exact | None = None
+        if derived:
+            weights = adverse(kind, (derived, len(self.deep)), dtype, 1)
+            weights = weights / weights.abs().sum(1, keepdim=True).clamp_min(torch.finfo(dtype).tiny)
+            weights = weights * (1 - 2.0**-10)
+            self.derived = self.space.fresh(derived)
+            optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=1.0)
+            self.kept = optimizer  # the space holds it weakly
+            self.space.expands(optimizer, Expansion(self.derived, self.deep, weights))
+            self.weights = exact(weights)
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("kind", ["one sign", "mixed sizes"])
+@pytest.mark.parametrize("threat", spaces())
+@pytest.mark.parametrize("derived", [0, 2, 20])
+def test_the_support_of_a_form(threat: str, kind: str, dtype: torch.dtype, derived: int) -> None:
+    """Deep rows, derived ones that are looked through, and rows of a younger reduction."""
+    room = Room(spaces()[threat], kind, dtype, derived)
+    younger = room.space.fresh(2)
+    rows = Rows(np.concatenate((room.deep.numbers, younger.numbers, *((room.derived.numbers,) if derived else ()))))
+    generators = adverse(kind, (len(rows), 5), dtype, 2)
+    form = Form(torch.zeros(5, dtype=dtype), generators, torch.zeros(5, dtype=dtype), rows)
+    found = room.space.support(form).expand(2, 5)
+    values, plain = exact(generators), len(room.deep) + len(younger)
+    numbers = rows.numbers[:plain]
+    over = values[:plain]
+    if derived:
+        assert room.weights is not None
+        over = over.copy()
+        over[: len(room.deep)] += product(room.weights.T, values[plain:])
+    for element in range(5):
+        down, up = exact_support(room.space, numbers, over[:, element])
+        assert exact(found[0, element]) >= down and exact(found[1, element]) >= up
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("kind", ["near one", "cancelling"])
+@pytest.mark.parametrize("threat", spaces())
+@pytest.mark.parametrize("derived", [0, 12])
+def test_own_rows_and_samples_that_were_left_alone(threat: str, kind: str, dtype: torch.dtype, derived: int) -> None:
+    room = Room(spaces()[threat], kind, dtype, derived)
+    rows = room.own.union(room.derived) if derived else room.own
+    generators = adverse(kind, (len(rows), SAMPLES, 2), dtype, 3)
+    zeros = torch.zeros(SAMPLES, 2, dtype=dtype)
+    form = Form(zeros, generators, zeros, rows, -2)
+    both = room.space.support(form, clean=True)
+    values, (_, where, own) = exact(generators), rows.split()
+    numbers = room.deep.numbers
+    for sample in range(SAMPLES):
+        for output in range(2):
+            over = np.array([number(0)] * len(numbers), dtype=object)
+            if derived:
+                over = total(exact_rows(values[where.numpy(), sample, output]) * room.weights)
+            clean = over.copy()
+            for row, feature in enumerate(own.tolist()):
+                place = int(np.flatnonzero(numbers == room.batch.numbers[sample, row])[0])
+                over[place] += values[feature, sample, output]
+                if room.space.budgets[room.space.table[room.batch.parts[row]].clause] is None:
+                    clean[place] += values[feature, sample, output]
+            for state, coefficients in enumerate((over, clean)):
+                wanted = exact_support(room.space, numbers, coefficients)
+                got = exact(both[state, :, sample, output])
+                assert got[0] >= wanted[0] and got[1] >= wanted[1]
+
+
+def exact_rows(values: Exact) -> Exact:
+    return values[:, None]
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("kind", ADVERSE)
+@pytest.mark.parametrize("count", [1, 5, 200])
+def test_what_an_expansion_is_off_by(kind: str, dtype: torch.dtype, count: int) -> None:
+    derived, deep = Rows(np.arange(100, 100 + count)), Rows(np.arange(7))
+    weights = adverse(kind, (count, 7), dtype, 4) / 7
+    made = Expansion(derived, deep, weights)
+    rows = Rows(np.concatenate((derived.numbers, deep.numbers[2:5])))
+    elements = adverse(kind, (3, len(rows)), dtype, 5)
+    found, error = made.expanded(elements, rows)
+    wanted = product(exact(elements[:, :count]), exact(weights))
+    wanted[:, 2:5] += exact(elements[:, count:])
+    underflow = exact(torch.finfo(dtype).tiny)  # the radius of every rule pays for that: `rounding.tiny`
+    assert bool(np.all(exact(error) + underflow >= total(np.abs(exact(found) - wanted), 1)))
+
+
+@pytest.mark.parametrize("kind", NORMAL)
+def test_an_expansion_of_another_dtype(kind: str) -> None:
+    derived, deep = Rows(np.arange(100, 140)), Rows(np.arange(7))
+    weights = adverse(kind, (40, 7), torch.float64, 4) / 7
+    elements = adverse(kind, (3, 40), torch.float32, 5)
+    found, error = Expansion(derived, deep, weights).expanded(elements, derived)
+    assert at_least(error, total(np.abs(exact(found) - product(exact(elements), exact(weights))), 1))
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("kind", NORMAL)
+@pytest.mark.parametrize("bias", [False, True])
+@pytest.mark.parametrize("flat", ["both", "first", "second"])
+@pytest.mark.parametrize("inner", [2, 300])
+def test_a_product_by_its_factors(kind: str, dtype: torch.dtype, bias: bool, flat: str, inner: int) -> None:
+    """``A cb + ca B``, and one of the factors may have no rows."""
+    derived, deep, (count, width) = Rows(np.arange(100, 101)), Rows(np.arange(2)), (2, 2)
+    made = Expansion(derived, deep, adverse(kind, (1, 2), dtype, 1) / 2)
+
+    def form(*shape: int, seed: int, rows: bool = True) -> Form:
+        generators = adverse(kind, (1, *shape), dtype, seed + 1) * (1.0 if rows else 0.0)
+        return Form(adverse(kind, shape, dtype, seed), generators, torch.zeros(shape, dtype=dtype), derived)
+
+    a = form(count, inner, seed=2, rows=flat != "second")
+    b = form(inner, width, seed=4, rows=flat != "first")
+    c = form(width, seed=6)
+    factors = Factors(a, b, c if bias else None)
+    factors.start(made)
+    found, error = factors.part(0, count)
+
+    def over(x: Form) -> Exact:
+        flat = exact(x.generators).reshape(1, -1)
+        return product(flat.T, exact(made.weights)).reshape(*x.center.shape, 2)
+
+    wanted = total(over(a)[:, :, None, :] * exact(b.center)[None, :, :, None], 1)
+    wanted = wanted + total(exact(a.center)[:, :, None, None] * over(b)[None], 1)
+    wanted = wanted + (over(c)[None] if bias else 0)
+    off = total(np.abs(exact(found).reshape(count, width, 2) - wanted), 2)
+    assert at_least(error, off.flatten())
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("moves", ["first", "second"])
+def test_long_products_by_their_factors(dtype: torch.dtype, moves: str) -> None:
+    """Terms that are swallowed by the first one, with the rows of the first factor or of the second."""
+    deep, inner = Rows(np.arange(2)), 300
+    made = Expansion(Rows(np.arange(100, 101)), deep, adverse("near one", (1, 2), dtype, 1) / 2)
+    long, ones = adverse("swallowed", (inner,), dtype), torch.ones(inner, dtype=dtype)
+
+    def form(values: torch.Tensor, moving: bool) -> Form:
+        generators = (values if moving else 0 * values).expand(2, *values.shape).clone()
+        return Form(values, generators, 0 * values, deep)
+
+    a = form((long if moves == "first" else ones).view(1, inner), moves == "first")
+    b = form((long if moves == "second" else ones).view(inner, 1), moves == "second")
+    factors = Factors(a, b, None)
+    factors.start(made)
+    found, error = factors.part(0, 1)
+    off = total(np.abs(exact(found) - total(exact(long))), 1)
+    assert at_least(error, off)
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("kind", ADVERSE)
+def test_an_own_term_beside_those_of_all_owners(kind: str, dtype: torch.dtype) -> None:
+    terms = adverse(kind, (8, 3), dtype).abs()
+    own = OwnTerms(0, adverse(kind, (2, 8), dtype, 1).abs(), torch.arange(8) % 4)
+    for end in (0, 1):
+        found = own.beside(terms, np.arange(3), end)
+        wanted = np.concatenate((exact(terms), exact(torch.zeros(8, 1))), 1)
+        for line in range(8):
+            wanted[line, line % 4] += exact(own.values[end, line])
+        assert at_least(found, wanted)

@@ -1,0 +1,157 @@
+"""`fullcert verify --rerun --trainings --balls`: evidence for a certificate that does not rest on its file."""
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from commands import Command, people, run_main, write_csv
+from forging import forged
+
+from boundflow import certificate_files
+from fullcert import ball_training, evidence, plain_training, poisoning
+from fullcert.options import resolve
+from fullcert.runs import CERTIFICATE
+from fullcert.training import Recipe
+
+SMALL = ("--hidden", "3", "--steps", "4", "--quiet")
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("evidence") / "run"
+    assert run_main("train", *SMALL, "--momentum", "0.5", "--weight-decay", "0.01", "--out", folder) == 0
+    return folder
+
+
+@pytest.fixture
+def run(finished: Path, tmp_path: Path) -> Path:
+    """A copy of the run, to change."""
+    return Path(shutil.copytree(finished, tmp_path / "run"))
+
+
+def verified(command: Command, *arguments: object) -> tuple[int, dict[str, Any]]:
+    found = command("verify", *arguments, "--quiet", "--json", "-")
+    said = json.loads(found.out)
+    assert said["code"] == found.code
+    return found.code, {check["check"]: check for check in said["checks"]}
+
+
+def test_a_run_that_holds(command: Command, finished: Path) -> None:
+    code, found = verified(command, finished, "--rerun", "--trainings", 3, "--balls", 1)
+    assert code == 0
+    assert {found[name]["result"] for name in ("rerun", "trainings", "balls")} == {"held"}
+    assert "the same bytes" in found["rerun"]["detail"]
+
+
+def shrunk(record: Any, tensors: dict[str, torch.Tensor]) -> Any:
+    """A forgery that no digest shows: all bounds drawn in towards the plain model."""
+    for name in [name for name in tensors if name.startswith("bounds.")]:
+        plain = tensors["nominal." + name.removeprefix("bounds.")]
+        tensors[name] = plain + 0.02 * (tensors[name] - plain)
+    return record
+
+
+def test_bounds_that_were_drawn_in(command: Command, run: Path) -> None:
+    """Format, digest and content hold; the training again, poisoned trainings and exact ones each tell."""
+    forged(run / CERTIFICATE, certificate_files.KEY, shrunk, run / CERTIFICATE)
+    wanted = (("--rerun",), 3), (("--rerun", "--elsewhere"), 3), (("--trainings", "20"), 4), (("--balls", "3"), 5)
+    for asked, code in wanted:
+        found, checks = verified(command, run, *asked)
+        assert found == code, checks
+        assert all(checks[name]["result"] == "held" for name in ("format", "digest", "content"))
+        assert checks[asked[0].removeprefix("--")]["result"] == "failed"
+
+
+def test_a_run_of_another_machine(command: Command, run: Path) -> None:
+    """Another version, another last digit: the bounds are compared, and the setting is named."""
+
+    def made_elsewhere(record: Any, tensors: dict[str, torch.Tensor]) -> Any:
+        record["torch"] = "2.11.0"
+        for name in [name for name in tensors if name.startswith("bounds.")]:
+            ends = torch.tensor([-1.0, 1.0]).view(2, *(1,) * (tensors[name].dim() - 1)).to(tensors[name])
+            tensors[name] = tensors[name] * (1 + 1e-15 * ends * tensors[name].sign())
+        return record
+
+    forged(run / CERTIFICATE, certificate_files.KEY, made_elsewhere, run / CERTIFICATE)
+    code, checks = verified(command, run, "--rerun")
+    assert code == 0 and "torch is 2.11.0 there" in checks["rerun"]["detail"]
+    assert "agree" in checks["rerun"]["detail"]
+
+
+def test_other_data(command: Command, tmp_path: Path) -> None:
+    table = write_csv(tmp_path / "people.csv", people(60))
+    options = ("--data", table, "--target", "income", "--flip-labels", "1", "--steps", "2", "--quiet")
+    assert command("train", *options, "--out", tmp_path / "run").code == 0
+    assert verified(command, tmp_path / "run", "--rerun", "--trainings", 2, "--balls", 1)[0] == 0
+    write_csv(table, people(60, seed=1))
+    code, checks = verified(command, tmp_path / "run", "--rerun")
+    assert code == 3 and "data is" in checks["rerun"]["detail"]
+    code, checks = verified(command, tmp_path / "run", "--trainings", 1)
+    assert code == 4 and "their digest is another" in checks["trainings"]["detail"]
+
+
+def test_what_cannot_be_checked_is_said(command: Command, tmp_path: Path) -> None:
+    (tmp_path / "net.py").write_text(
+        "import torch\n\ndef make_model(shape, outputs):\n    return torch.nn.Linear(shape[0], outputs)\n"
+    )
+    model = f"{tmp_path / 'net.py'}:make_model"
+    assert command("train", "--model", model, "--steps", "2", "--quiet", "--out", tmp_path / "own").code == 0
+    code, checks = verified(command, tmp_path / "own", "--trainings", 1)
+    assert code == 6 and "--run-code" in checks["trainings"]["detail"]
+    assert verified(command, tmp_path / "own", "--trainings", 2, "--rerun", "--run-code")[0] == 0
+    assert command("train", *SMALL, "--optimizer", "adam", "--out", tmp_path / "adam").code == 0
+    code, checks = verified(command, tmp_path / "adam", "--trainings", 1, "--balls", 1)
+    assert code == 6 and checks["trainings"]["result"] == "held" and "sgd" in checks["balls"]["detail"]
+
+
+THREATS = {
+    "features": {"epsilon": 0.05},
+    "labels": {"flip_labels": 3},
+    "removal": {"remove": 2},
+    "a budget": {"epsilon": 0.3, "at_most": 5},
+    "replacement": {"replace": 1, "clip_gradients": 0.5, "batch_size": 30},
+}
+
+
+@pytest.mark.parametrize("threat", THREATS)
+def test_members_of_a_threat(threat: str) -> None:
+    """No more samples are touched than the budget, and none further than allowed."""
+    recipe = Recipe(resolve({**THREATS[threat], "steps": 1, "hidden": "3"}, {}))
+    x, y = evidence.observed(recipe)
+    for seed in range(4):
+        made = poisoning.member(recipe.threats.training, x, y, 2, np.random.default_rng(seed))
+        moved = (made.inputs != x).any(1)
+        touched = {"features": len(x), "labels": 3, "removal": 2, "a budget": 5, "replacement": 1}[threat]
+        changed = moved | (made.targets != y) | ~made.there
+        assert 0 < int(changed.sum()) <= touched
+        if threat in ("features", "a budget"):
+            assert float((made.inputs - x).abs().max()) <= recipe.options.epsilon
+
+
+@pytest.mark.parametrize("loss", ["bce", "ce", "mse"])
+@pytest.mark.parametrize("activation", ["tanh", "relu", "sigmoid"])
+def test_ball_arithmetic_is_the_training_of_pytorch(loss: str, activation: str) -> None:
+    """Up to the roundings of float64: another derivation of the same numbers."""
+    chosen = {"loss": loss, "activation": activation, "hidden": "3", "steps": 3, "momentum": 0.9, "lr_decay": 0.1}
+    recipe = Recipe(resolve({**chosen, "weight_decay": 0.02, "batch_size": 20, "frozen": 0}, {}))
+    x, y = evidence.observed(recipe)
+    data = poisoning.member(recipe.threats.training, x, y, 2, np.random.default_rng(1))
+    plain = dict(plain_training.trained(recipe, data).named_parameters())
+    for name, balls in ball_training.trained(recipe, data).items():
+        found = torch.tensor([float(ball) for ball in balls], dtype=torch.float64).view(plain[name].shape)
+        assert torch.allclose(found, plain[name], rtol=1e-11, atol=1e-13), name
+        assert max(float(ball.rad()) for ball in balls) < 1e-50
+
+
+def test_a_plain_training_is_that_of_the_library() -> None:
+    """On the observed data it is the plain model of the certificate, up to a unit in the last place."""
+    recipe = Recipe(resolve({"steps": 4, "hidden": "3", "momentum": 0.9, "lr_decay": 0.1, "batch_size": 20}, {}))
+    x, y = evidence.observed(recipe)
+    mine = plain_training.trained(recipe, poisoning.Data(x, y, torch.ones(len(x), dtype=torch.bool)))
+    theirs = recipe.certify([]).nominal
+    for name, value in theirs.named_parameters():
+        assert torch.allclose(mine.get_parameter(name), value, rtol=1e-13, atol=0), name
