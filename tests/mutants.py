@@ -173,7 +173,7 @@ MUTANTS = [Mutant(*row) for row in [
     ("lift.py", "made = exact(parameter.detach().clone(), symbols)", "made = exact(parameter.detach(), symbols)", "a lifted parameter follows the old storage"),
     ("lift.py", "return center, torch.where(amount > 0, rounding.around(center, amount), center)", "return center, torch.stack((center - amount, center + amount))", "edge of the ball not rounded outwards"),
     ("rounding.py", "return around(center, radius * _lengthening(center.dtype))", "return torch.stack((center - radius, center + radius))", "edge of the ball of one radius not rounded outwards"),
-    ("threats/lifting.py", "return self.symbols.of_samples(self.samples, self._fingerprints(), np.array(parts))", "return self.symbols.of_samples(np.arange(len(self.samples)), self._fingerprints(), np.array(parts))", "symbols by position in the batch"),
+    ("threats/lifting.py", "return self.symbols.of_samples(self.samples, self._fingerprints(), np.array(parts), meaning)", "return self.symbols.of_samples(np.arange(len(self.samples)), self._fingerprints(), np.array(parts), meaning)", "symbols by position in the batch"),
     ("expansion.py", "total.index_add_(1, view.deep, elements[:, view.known])", "pass", "known rows lost in an expansion"),
     ("support.py", "return coefficients.scatter_add_(1, torch.where(known, places, 0), own)", "return coefficients", "own rows lost in the support"),
     ("support.py", "if self.all_known:", "if True:", "own rows of unseen samples lost in the support"),
@@ -282,6 +282,10 @@ MUTANTS = [Mutant(*row) for row in [
     ("budgets.py", "both = torch.linalg.vector_norm(coefficients, dim=-1) * (1 + rounding.gamma(width + 2, dtype))", "both = torch.linalg.vector_norm(coefficients, dim=-1)", "the norm of a ball not rounded up"),
     ("expansion.py", "return total, rounding.up(error)", "return total, 0 * error", "roundings of an expansion"),
     ("factors.py", "return total.flatten(0, 1), rounding.up(off * (1 + unit)).flatten()", "return total.flatten(0, 1), 0 * off.flatten()", "roundings of a product by its factors"),
+    ("verified_rows.py", "values[:, torch.from_numpy(np.searchsorted(numbers, apart.numbers[~apart.is_open]))] = apart.symbols()", "pass", "a filled cell stays in the middle of its range"),
+    ("verified_rows.py", "mine = known.symbols[np.isin(known.owners, samples)]", "mine = known.symbols[known.owners >= 0]", "all samples are verified"),
+    ("verified_rows.py", "return center, torch.where(added == 0, form.radius, rounding.up(form.radius + added))", "return center, form.radius", "roundings of fixed symbols"),
+    ("threats/lifting.py", "observed = self.values[change.about] if change.has_clean_state else self.raw", "observed = self.values[change.about]", "a missing cell counts as recorded"),
 ]]
 # fmt: on
 
