@@ -1,6 +1,7 @@
 """BoundFlow: a set of tensors is a tensor, so PyTorch's own training loop runs on sets, soundly."""
 
 from . import errors, losses, rounding, rules, threats
+from .audit import Audit, Checklist
 from .bounded import Bounded
 from .certificate import Certificate, load
 from .errors import (
@@ -30,9 +31,11 @@ from .version import __version__
 
 __all__ = [
     "Accuracy",
+    "Audit",
     "BoundFlowError",
     "Bounded",
     "Certificate",
+    "Checklist",
     "CrossedBounds",
     "MixedSymbols",
     "MixedTensors",

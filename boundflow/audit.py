@@ -2,8 +2,8 @@
 
 The lead of the plain class over a rival is ``center + sum_k G_k xi_k + radius zeta``. Its lower bound is the center
 less what each sample can take off it, its *term* (`ownership.py`), and what belongs to no sample: errors of relaxations
-and roundings, and the symbols of the test input itself. For a regression a term is what a sample adds to the width of the
-output. Terms explain a bound; they are sums of floats and no bounds themselves. What a list of samples settles is
+and roundings, and the symbols of the test input itself. For a regression a term is what a sample adds to the width of
+the output. Terms explain a bound; they are sums of floats and no bounds themselves. What a list of samples settles is
 answered again with their symbols fixed (`verified_rows.py`), which is a certificate like any other.
 """
 
@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from .bounded import Bounded
-from .checklist import Elements, choice
+from .checklist import ClauseTerms, Elements, choice
 from .context import using
 from .forms import Form
 from .ownership import Coefficients, by_column, by_owner, coefficients, total, without_inputs
@@ -106,7 +106,10 @@ class _Found(NamedTuple):
     owned: np.ndarray
     terms: np.ndarray
     owners: np.ndarray
+    candidates: np.ndarray  # places of owners whose checking takes off most
     columns: np.ndarray
+    by_clause: np.ndarray  # (n, clauses, L): the largest terms of each
+    whose: np.ndarray  # and whose they are
 
 
 class Auditor:
@@ -116,19 +119,17 @@ class Auditor:
         self.certificate, self.threat, self.budget, self.chunk = certificate, threat, budget, chunk
         self.known: Tracked = tracked(certificate.model)
         self.samples = np.unique(self.known.owners[self.known.owners >= 0])
-        budgets = self.known.space.budgets[: 1 + self._last_clause()]
-        self.k = budgets[0] if len(budgets) == 1 else None  # several clauses: the terms that count, as if all did
-        self.single = len(budgets) == 1
+        space, parts = self.known.space, self.known.space.owners_and_parts(self.known.symbols)[1]
+        clauses = sorted({space.table[part].clause for part in np.unique(parts[parts >= 0]).tolist()})
+        self.budgets = [space.budgets[clause] for clause in clauses]  # of clauses that have rows
         self.totals = np.zeros(len(self.samples))
         self.columns = np.unique(self.known.space.columns(self.known.symbols[self.known.owners >= 0]))
         self.regression = certificate.record.get("task") == "regression"
 
-    def _last_clause(self) -> int:
-        space, parts = self.known.space, self.known.space.owners_and_parts(self.known.symbols)[1]
-        return max(int(space.table[part].clause) for part in np.unique(parts[parts >= 0]).tolist())
-
     def audit(self, x: Tensor, which: np.ndarray, answers: Prediction) -> Audit:
         """Of the inputs ``which``, of whose prediction this is the answer."""
+        if not len(which):
+            return self._nothing()
         parts = [
             self._found(chunk, leads)
             for begin in range(0, len(which), self.chunk)
@@ -145,6 +146,15 @@ class Auditor:
             self.samples[found.owners[worst][:, shown]], found.terms[worst][:, shown], self.samples, self.totals,
             self.columns, found.columns[worst], self.known.space.says_what_is_recorded,
             self._checklist(x, which, certified, found),
+        )  # fmt: skip
+
+    def _nothing(self) -> Audit:
+        """The audit of no predictions: all are certain."""
+        none, empty = np.empty(0, dtype=np.int64), np.empty(0)
+        return Audit(
+            none, none, none, empty, none.astype(bool), empty, empty, none.reshape(0, 0), empty.reshape(0, 0),
+            self.samples, self.totals, self.columns, np.empty((0, len(self.columns))),
+            self.known.space.says_what_is_recorded, Checklist(none, none, False),
         )  # fmt: skip
 
     # --- elements -------------------------------------------------------------------------------------------------
@@ -176,27 +186,37 @@ class Auditor:
                 part = slice(begin, begin + size)
                 given = coefficients(space, _elements(form, part))
                 parts.append(self._terms(space, given))
-        owned, terms, owners, columns = (np.concatenate(values) for values in zip(*parts, strict=True))
+        joined = (np.concatenate(values) for values in zip(*parts, strict=True))
         lower, reach = (form.center - leads.reach).cpu().numpy(), leads.reach.cpu().numpy()
-        return _Found(places[leads.prediction], leads.rival, lower, reach, owned, terms, owners, columns)
+        return _Found(places[leads.prediction], leads.rival, lower, reach, *joined)
 
     def _terms(self, space: Symbols, given: Coefficients) -> tuple[np.ndarray, ...]:
         """What is owned, the largest terms and whose they are, and the reach of every column."""
-        clauses = by_owner(space, given)
-        every = given.values.new_zeros(len(given.values), len(self.samples))
-        counted = every.clone()
+        clauses, count = by_owner(space, given), len(self.samples)
+        counted = given.values.new_zeros(len(given.values), count)
+        alone, kept = counted.clone(), []  # what checking one sample alone takes off; the largest terms by clause
         for clause in clauses:
-            places = torch.from_numpy(np.searchsorted(self.samples, clause.owners)).to(every.device)
-            every.index_add_(1, places, self._one(clause.values))
+            places = torch.from_numpy(np.searchsorted(self.samples, clause.owners)).to(counted.device)
+            values = counted.new_zeros(counted.shape).index_add_(1, places, self._one(clause.values))
             counted.index_add_(1, places, self._one(clause.counted()))
+            kept.append(torch.topk(values, self._kept, dim=1))
+            k = count if clause.budget is None else clause.budget
+            following = kept[-1].values[:, k : k + 1] if k < count else torch.zeros_like(values[:, :1])
+            alone += (values - following).clamp_min(0.0) + 1e-9 * values
         self.totals += counted.sum(0).double().cpu().numpy()
-        most = min(len(self.samples), max(LEADING, self.budget + (self.k or 0)))
-        terms, owners = torch.topk(every if self.single else counted, most, dim=1)
         distinct, reaches = by_column(space, given)
-        columns = every.new_zeros(len(every), len(self.columns))
+        columns = counted.new_zeros(len(counted), len(self.columns))
         columns[:, torch.from_numpy(np.searchsorted(self.columns, distinct))] = self._one(reaches)
-        found = (self._one(total(clauses)), terms, owners, columns)
+        terms, owners = torch.topk(counted, min(count, LEADING), dim=1)
+        candidates = torch.topk(alone, min(count, max(1, 2 * self.budget)), dim=1).indices
+        largest = (torch.stack([getattr(part, name) for part in kept], 1) for name in ("values", "indices"))
+        found = (self._one(total(clauses)), terms, owners, candidates, columns, *largest)
         return tuple(part.cpu().numpy() for part in found)
+
+    @property
+    def _kept(self) -> int:
+        """How many terms of a clause decide what checking takes off."""
+        return min(len(self.samples), 1 + 2 * self.budget + max((k for k in self.budgets if k is not None), default=0))
 
     def _one(self, values: Tensor) -> Tensor:
         """What is taken off a lead; of a regression, what is added to its width."""
@@ -213,13 +233,17 @@ class Auditor:
             chosen = self.samples[order[self.totals[order] > 0]]
         else:
             held = np.isin(found.prediction, undecided) & (found.lower <= 0)
-            elements = Elements(
-                found.prediction[held], -found.lower[held], found.terms[held], found.owners[held], self.k
-            )
-            chosen = self.samples[choice(elements, self.totals, self.budget)]
+            chosen = self.samples[choice(self._elements(found, held), self.totals, self.budget)]
         if not len(chosen) or not self.known.space.says_what_is_recorded:
             return Checklist(chosen, np.empty(0, dtype=np.int64), True)
         return self._answered_again(x, undecided, chosen)
+
+    def _elements(self, found: _Found, held: np.ndarray) -> Elements:
+        clauses = tuple(
+            ClauseTerms(found.by_clause[held, number], found.whose[held, number], budget)
+            for number, budget in enumerate(self.budgets)
+        )
+        return Elements(found.prediction[held], -found.lower[held], clauses, found.candidates[held])
 
     def _answered_again(self, x: Tensor, undecided: np.ndarray, chosen: np.ndarray) -> Checklist:
         """What is certain if the chosen samples are as recorded, and their missing cells as they stand in training."""

@@ -10,6 +10,7 @@ report.html               the report
 barriers.png              the decision barriers of two-dimensional data
 checkpoint.safetensors    the last step of a run that was interrupted
 signature.json            who vouches for the run, if somebody does
+audit.json                what abstained predictions lean on, if `fullcert audit --report` was asked
 .lock                     there while a run writes (`locks.py`)
 
 `metrics.json` is the last file to be written and the first to be removed: where it is, the run is finished and whole.
@@ -30,9 +31,11 @@ from fullcert.mistakes import Mistake
 
 OPTIONS, COLUMNS, STEPS, METRICS = "options.toml", "columns.json", "metrics.jsonl", "metrics.json"
 CERTIFICATE, EVALUATION, REPORT = "certificate.safetensors", "evaluation.json", "report.html"
-PICTURE, CHECKPOINT, SIGNATURE = "barriers.png", "checkpoint.safetensors", "signature.json"
+PICTURE, CHECKPOINT, SIGNATURE, AUDIT = "barriers.png", "checkpoint.safetensors", "signature.json", "audit.json"
+# what is found out about a finished run, by name: each has a section of its own in the report
+BESIDE = {"audit": AUDIT}
 # in the order of their removal: a run that is half removed is neither finished nor resumed with options of another
-FILES = (METRICS, SIGNATURE, CHECKPOINT, OPTIONS, COLUMNS, STEPS, CERTIFICATE, EVALUATION, REPORT, PICTURE)
+FILES = (METRICS, SIGNATURE, CHECKPOINT, OPTIONS, COLUMNS, STEPS, CERTIFICATE, EVALUATION, REPORT, PICTURE, AUDIT)
 
 
 def make_folder(path: Path) -> None:

@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from fullcert.commands.audit import audit
 from fullcert.commands.certify import certify
 from fullcert.commands.datasets import datasets
 from fullcert.commands.report import report
@@ -23,6 +24,7 @@ application = typer.Typer(
 )
 application.command(epilog="Example: fullcert train --dataset two-moons --epsilon 0.001 --out runs/moons")(train)
 application.command(epilog="Example: fullcert certify runs/people new-people.csv --out answers.csv")(certify)
+application.command(epilog="Example: fullcert audit runs/people --budget 50 --out check.csv")(audit)
 application.command(epilog="Example: fullcert report runs/moons")(report)
 application.command(epilog="Example: fullcert reproduce epsilon --quick --figure epsilon.svg")(reproduce)
 application.command(epilog="Example: fullcert sign runs/moons --key my.key")(sign)

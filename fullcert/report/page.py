@@ -25,8 +25,8 @@ FORMAT = 1
 BARS = 20  # layers that are drawn; the widest ones, if there are more
 
 
-def render(evaluation: dict[str, Any]) -> str:
-    """The report as the text of an HTML file."""
+def render(evaluation: dict[str, Any], beside: dict[str, dict[str, Any]] | None = None) -> str:
+    """The report as the text of an HTML file; ``beside`` is what was found out about the run afterwards, by name."""
     if evaluation["format"] != FORMAT:
         raise ValueError(f"an evaluation of format {evaluation['format']} cannot be shown, only of format {FORMAT}")
     script = source("report.js")

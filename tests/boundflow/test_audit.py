@@ -10,7 +10,7 @@ from moons import moons
 from threat_cases import THREATS, T, certified, observed
 
 import boundflow as bf
-from boundflow.checklist import Elements, choice, gains, settled
+from boundflow.checklist import ClauseTerms, Elements, choice, gains, settled
 from boundflow.ownership import by_column, by_owner, coefficients, total
 from boundflow.verified_rows import tracked
 
@@ -96,41 +96,46 @@ def test_a_budget_that_is_none(budget: object) -> None:
 # --- the choice ------------------------------------------------------------------------------------------------------
 
 
-def brute(elements: Elements, chosen: np.ndarray, owners: int) -> np.ndarray:
+def brute(elements: Elements, chosen: np.ndarray) -> np.ndarray:
     """The reach that is taken off, by its definition."""
-    found = []
-    for terms, names in zip(elements.terms, elements.owners, strict=True):
-        every = np.zeros(owners)
-        every[names] = terms
-        k = owners if elements.budget is None else elements.budget
-        found.append(np.sort(every)[-k:].sum() - np.sort(np.where(chosen, 0.0, every))[-k:].sum())
-    return np.array(found)
+    found = np.zeros(len(elements.deficit))
+    for part in elements.clauses:
+        for place, (terms, names) in enumerate(zip(part.terms, part.owners, strict=True)):
+            every = np.zeros(len(chosen))
+            every[names] = terms
+            k = len(chosen) if part.budget is None else part.budget
+            found[place] += np.sort(every)[-k:].sum() - np.sort(np.where(chosen, 0.0, every))[-k:].sum()
+    return found
 
 
-@pytest.mark.parametrize("budget", [None, 2, 5])
-def test_gains_are_those_of_the_definition(budget: int | None) -> None:
-    random = np.random.default_rng(0)
-    terms = -np.sort(-random.random((6, 12)), 1)
+def random_clause(random: np.random.Generator, budget: int | None) -> ClauseTerms:
     owners = np.stack([random.permutation(12) for _ in range(6)])
-    elements = Elements(np.array([0, 0, 1, 2, 3, 3]), random.random(6), terms, owners, budget)
+    return ClauseTerms(-np.sort(-random.random((6, 12)), 1), owners, budget)
+
+
+@pytest.mark.parametrize("budgets", [(None,), (2,), (5,), (None, 3), (1, 4)])
+def test_gains_are_those_of_the_definition(budgets: tuple[int | None, ...]) -> None:
+    random = np.random.default_rng(0)
+    clauses = tuple(random_clause(random, budget) for budget in budgets)
+    candidates = np.stack([random.permutation(12) for _ in range(6)])
+    elements = Elements(np.array([0, 0, 1, 2, 3, 3]), random.random(6), clauses, candidates)
     for count in range(5):
         chosen = np.zeros(12, dtype=bool)
         chosen[random.permutation(12)[:count]] = True
-        found, order = gains(elements, chosen, 6)
-        np.testing.assert_allclose(found[:, 0], brute(elements, chosen, 12), atol=1e-12)
+        found = gains(elements, chosen, 6)
         for element in range(6):
-            for more in range(1, 7):
-                further = chosen.copy()
-                further[order[element, :more]] = True
-                want = brute(elements, further, 12)[element]
-                assert found[element, more] == pytest.approx(want, abs=1e-12)
+            further = chosen.copy()
+            order = [place for place in candidates[element] if not chosen[place]]
+            for more in range(7):
+                further[order[:more]] = True
+                assert found[element, more] == pytest.approx(brute(elements, further)[element], abs=1e-12)
 
 
 def test_the_cheapest_prediction_is_settled_first() -> None:
     """One prediction needs one sample, two share another two, one can never be settled."""
     terms = np.array([[3.0, 1.0, 0.5], [2.0, 1.5, 0.1], [2.0, 1.5, 0.1], [0.2, 0.1, 0.1]])
     owners = np.array([[0, 3, 4], [1, 2, 3], [2, 1, 3], [5, 0, 1]])
-    elements = Elements(np.arange(4), np.array([2.5, 3.2, 3.2, 9.0]), terms, owners, None)
+    elements = Elements(np.arange(4), np.array([2.5, 3.2, 3.2, 9.0]), (ClauseTerms(terms, owners, None),), owners)
     totals = np.array([3.0, 3.5, 3.5, 1.2, 0.6, 0.2])
     assert choice(elements, totals, 1).tolist() == [0]
     assert sorted(choice(elements, totals, 3).tolist()) == [0, 1, 2]
