@@ -7,7 +7,7 @@ metrics.json              the result
 certificate.safetensors   the set of all models
 evaluation.json           what the report shows
 report.html               the report
-barriers.png              the decision barriers of two-dimensional data
+barriers.svg              the decision barriers of two-dimensional data
 checkpoint.safetensors    the last step of a run that was interrupted
 signature.json            who vouches for the run, if somebody does
 audit.json                what abstained predictions lean on, if `fullcert audit --report` was asked
@@ -31,7 +31,7 @@ from fullcert.mistakes import Mistake
 
 OPTIONS, COLUMNS, STEPS, METRICS = "options.toml", "columns.json", "metrics.jsonl", "metrics.json"
 CERTIFICATE, EVALUATION, REPORT = "certificate.safetensors", "evaluation.json", "report.html"
-PICTURE, CHECKPOINT, SIGNATURE, AUDIT = "barriers.png", "checkpoint.safetensors", "signature.json", "audit.json"
+PICTURE, CHECKPOINT, SIGNATURE, AUDIT = "barriers.svg", "checkpoint.safetensors", "signature.json", "audit.json"
 # what is found out about a finished run, by name: each has a section of its own in the report
 BESIDE = {"audit": AUDIT}
 # in the order of their removal: a run that is half removed is neither finished nor resumed with options of another

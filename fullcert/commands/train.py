@@ -41,7 +41,6 @@ def train(
     Defaults of Network and Training go by rules over data, network, domain and threat: see docs/command.md.
     """
     import jinja2  # noqa: F401  (what the results need: if it is missing, say so before training)
-    import matplotlib  # noqa: F401
     import safetensors  # noqa: F401
 
     from fullcert.commands.display import working
@@ -186,12 +185,13 @@ def begin(out: Path, recipe: Any, resume: bool, overwrite: bool) -> None:
 
 def finish(out: Path, recipe: Any, certificate: Any, metrics: dict[str, Any], evaluation: dict[str, Any]) -> None:
     """The result of a run, and no checkpoint any more."""
-    from fullcert.figures import barriers
     from fullcert.report import render
+    from fullcert.report.barriers import drawn
 
     certificate.save(out / runs.CERTIFICATE)
-    if recipe.task.planar and recipe.data.classes == 2:
-        runs.write(out / runs.PICTURE, barriers(recipe, certificate))
+    picture = drawn(evaluation)
+    if picture is not None:
+        runs.write(out / runs.PICTURE, picture.encode())
     runs.write(out / runs.EVALUATION, runs.as_line(evaluation).encode())
     runs.write(out / runs.REPORT, render(evaluation).encode())
     runs.write(out / runs.METRICS, runs.as_json(metrics).encode())

@@ -28,7 +28,7 @@ KEYS = {
     "seed",
 }
 FILES = {
-    *("metrics.json", "metrics.jsonl", "options.toml", "barriers.png", "certificate.safetensors"),
+    *("metrics.json", "metrics.jsonl", "options.toml", "barriers.svg", "certificate.safetensors"),
     *("evaluation.json", "report.html"),
 }
 
@@ -140,7 +140,7 @@ def test_an_unknown_command_is_a_mistake(command: Command) -> None:
 @pytest.mark.parametrize("domain", ["interval", "zonotope"])
 def test_a_run_writes_its_folder_and_shows_a_table(command: Command, tmp_path: Path, domain: str) -> None:
     result = command("train", "--out", tmp_path / "run", "--domain", domain, "--test-epsilon", "0.01", *QUICK)
-    assert result.code == 0 and "certified accuracy" in result.out and "barriers.png" in result.out
+    assert result.code == 0 and "certified accuracy" in result.out and "barriers.svg" in result.out
     assert "No one who moved every feature by up to 0.001 in every training sample" in " ".join(result.out.split())
     assert {path.name for path in (tmp_path / "run").iterdir()} == FILES
     metrics = json.loads((tmp_path / "run" / "metrics.json").read_text())
@@ -150,7 +150,7 @@ def test_a_run_writes_its_folder_and_shows_a_table(command: Command, tmp_path: P
     assert metrics["certified_accuracy"] <= metrics["nominal_accuracy"]
     assert metrics["steps"] == 2 and metrics["domain"] == options["domain"] == domain
     assert options["epsilon"] == 0.001 and options["test_epsilon"] == metrics["test_epsilon"] == 0.01
-    assert (tmp_path / "run" / "barriers.png").read_bytes().startswith(b"\x89PNG")
+    assert (tmp_path / "run" / "barriers.svg").read_text().startswith("<svg ")
     record = bf.load(tmp_path / "run" / "certificate.safetensors").record
     assert record["threat"] == "Linf(0.001)" and record["domain"] == domain and record["steps"] == 2
 
@@ -240,5 +240,5 @@ def test_void_bounds_certify_nothing_and_say_when(command: Command, tmp_path: Pa
     assert result.code == 0 and 1 <= metrics["void_at_step"] <= metrics["steps"] == 60
     assert metrics["certified_accuracy"] == metrics["certified_robustness"] == 0
     assert f"void at step {metrics['void_at_step']}" in " ".join(result.out.split())
-    assert (tmp_path / "run" / "barriers.png").exists()
+    assert (tmp_path / "run" / "barriers.svg").exists()
     assert bf.load(tmp_path / "run" / "certificate.safetensors").void_at_step == metrics["void_at_step"]
