@@ -156,6 +156,7 @@ def evaluate(
         "plane": plane(recipe, certificate) if recipe.task.planar else None,
         "details": details(recipe, certificate, curve=bool(radii)),
         "notes": notes(recipe, certificate),
+        "advice": metrics.get("advice", []),
         "written": written(certificate),
     }
 
@@ -307,6 +308,11 @@ def details(recipe: Recipe, certificate: bf.Certificate, curve: bool = True) -> 
     not_covered = [
         ["choices", "options that were chosen by looking at data inside the threat"],
     ]
+    if options.tuned_on == "trusted":
+        covered.append(["steps and learning rate", "chosen on trusted data, before the training data were looked at"])
+    elif options.tuned_on == "declared":
+        declared = "chosen on training and validation samples, declared as if fixed beforehand"
+        not_covered.append(["steps and learning rate", declared])
     if recipe.task.encoding is None and options.dataset in SCALED:
         not_covered.append(
             ["scaling", "columns span [0, 1] over the observed training samples, as if fixed beforehand"]

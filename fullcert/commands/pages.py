@@ -17,8 +17,9 @@ def page_of(run: Path) -> str:
     evaluation = runs.read_json(runs.existing(run, runs.EVALUATION))
     beside = {name: runs.read_json(run / file) for name, file in runs.BESIDE.items() if (run / file).is_file()}
     try:
+        page = render(evaluation, beside)
         dict(evaluation["headline"])
-        return render(evaluation, beside)
+        return page
     except broken as error:
         why = " ".join(str(error).split())
         files = " or ".join([runs.EVALUATION, *(runs.BESIDE[name] for name in beside)])

@@ -67,6 +67,7 @@ def train(
 
 def performed(recipe: Any, lock: Any, resume: bool, tensorboard: Path | None, quiet: bool) -> dict[str, Any]:
     """Train and test; with a folder, whose lock this is, everything is written there."""
+    from fullcert.advice import advice
     from fullcert.commands.display import following, working
     from fullcert.evaluation import essence, evaluate, measure, on_test
     from fullcert.report.claims import claim
@@ -83,6 +84,9 @@ def performed(recipe: Any, lock: Any, resume: bool, tensorboard: Path | None, qu
         test = on_test(recipe, certificate)
         metrics = measure(recipe, certificate, test)
         metrics["claim"] = claim(essence(recipe, certificate, test, metrics))
+        found = advice(recipe, certificate, metrics, log.steps)
+        if found:
+            metrics["advice"] = found
         if lock:
             evaluation = evaluate(recipe, certificate, test, metrics, log.steps, progress)
             progress("writing the report")
