@@ -154,8 +154,10 @@ class Certificate:
     def _with_fixed(self, samples: np.ndarray, cells: Given | None, stand_in: bool) -> Certificate:
         known = tracked(self.model)
         assert self.model is not None
-        values = None if cells is None else torch.as_tensor(cells).detach().cpu().double().reshape(len(samples), -1)
-        fixed_symbols = fixed(known, samples, None if values is None else values.numpy(), stand_in)
+        values = None
+        if cells is not None and len(samples):
+            values = torch.as_tensor(cells).detach().cpu().double().reshape(len(samples), -1).numpy()
+        fixed_symbols = fixed(known, samples, values, stand_in)
         record = {**self.record, "verified": sorted({*self.record.get("verified", ()), *samples.tolist()})}
         if fixed_symbols.filled and not stand_in:  # plain training saw other values in these cells
             record["filled_cells"] = record.get("filled_cells", 0) + fixed_symbols.filled
