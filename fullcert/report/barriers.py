@@ -1,7 +1,7 @@
 """The decision barriers of a two-dimensional task as one SVG file that follows the reader's light or dark mode.
 
 It is drawn at a test radius where the undecided band can be seen: that of the run if it can be seen there, and else the
-smallest one at which at least 3 % of the plane is undecided.
+smallest one at which at least 6 % of the plane is undecided.
 """
 
 from html import escape
@@ -12,7 +12,7 @@ from fullcert.numerals import number
 from fullcert.report import regions
 from fullcert.report.outlines import UNDECIDED
 
-SEEN, TOO_MUCH = 0.03, 0.6  # shares of the plane
+SEEN, TOO_MUCH = 0.06, 0.6  # shares of the plane
 
 
 def visible(plane: dict[str, Any]) -> int:
@@ -38,14 +38,15 @@ def drawn(evaluation: dict[str, Any]) -> str | None:
     title = f"{evaluation['title']}: {shown.words}"
     words = f"{evaluation['title']}, test radius {number(shown.epsilon)}"
     return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" class="chart" viewBox="0 0 {width} {height + 76}" role="img">'
+        f'<svg xmlns="http://www.w3.org/2000/svg" class="chart" viewBox="0 0 {width} {height + 92}" role="img">'
         f"<title>{escape(title)}</title><style>{style}</style>"
-        f'<rect class="paper" width="{width}" height="{height + 76}"/>'
+        f'<rect class="paper" width="{width}" height="{height + 92}"/>'
         f'<defs><clipPath id="inside"><rect {box}/></clipPath><pattern id="undecided" width="6" height="6" '
         'patternUnits="userSpaceOnUse" patternTransform="rotate(45)"><path class="hatching" d="M0 0V6"/></pattern>'
         "</defs>"
         f'<g clip-path="url(#inside)"><rect class="open" {box}/><rect fill="url(#undecided)" {box}/>'
         f'{shown.regions}{picture.overlay}<g class="names">{shown.names}</g></g>{picture.frame}'
-        f'<text class="label" x="{picture.left}" y="{height + 66}">{escape(words)}: coloured where every model agrees, '
-        "hatched where undecided, dashed: the plain model</text></svg>\n"
+        f'<text class="label" x="{picture.left}" y="{height + 64}">{escape(words)}: coloured where every model agrees,'
+        f'</text><text class="label" x="{picture.left}" y="{height + 81}">hatched where they may not; dashed: '
+        "the plain model</text></svg>\n"
     )

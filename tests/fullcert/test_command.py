@@ -69,7 +69,7 @@ def test_version(command: Command) -> None:
     assert command("--version").out.strip() == "0.1.0"
 
 
-@pytest.mark.parametrize("missing", ["typer", "rich", "matplotlib", "safetensors"])
+@pytest.mark.parametrize("missing", ["typer", "rich", "jinja2", "safetensors"])
 def test_a_missing_extra_is_one_sentence(missing: str) -> None:
     hide = f"import sys; sys.modules[{missing!r}] = None; sys.argv = ['fullcert', 'train']"
     result = python("-c", f"{hide}; from fullcert.command import main; main()")
