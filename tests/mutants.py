@@ -107,6 +107,7 @@ FIRST = {  # where a bug in a file most likely shows: those tests go first
     "rules/unary.py": ["functions", "budgets", "threats"],
     "threats/base.py": ["interface", "budgets", "threats"],
     "threats/deviation.py": ["rounded_moves", "interface"],
+    "verified_rows.py": ["verified_rows"],
     "threats/lifting.py": ["rounded_moves", "interface", "budgets", "traps", "threats"],
     "threats/moves.py": ["rounded_moves", "interface", "budgets", "threats"],
     "threats/quantised.py": ["rounded_moves", "interface"],

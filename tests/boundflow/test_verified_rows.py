@@ -126,6 +126,38 @@ def test_columns_of_every_symbol_are_kept(tmp_path: Path) -> None:
         assert (known.space.columns(known.symbols[known.owners < 0]) == -1).all()
 
 
+def test_a_resumed_run_knows_what_was_recorded(tmp_path: Path) -> None:
+    """Columns and recorded values are part of a checkpoint, also of one that was finished."""
+    data = THREATS["linf, clipped"][3](observed("bce", torch.float64))
+    options = {"checkpoint": tmp_path / "checkpoint", "batch_size": 10, "checkpoint_every": 0.0}
+
+    def stop(step: bf.Step) -> None:
+        if step.number == 3:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        certified(T.Linf(0.1, clip=(0, 1)), "bce", data, "zonotope", callbacks=[stop], **options)
+    resumed = certified(T.Linf(0.1, clip=(0, 1)), "bce", data, "zonotope", resume=True, **options)
+    whole = certified(T.Linf(0.1, clip=(0, 1)), "bce", data, "zonotope", batch_size=10)
+    first, second = resumed.verified(VERIFIED), whole.verified(VERIFIED)
+    assert first.model is not None and second.model is not None
+    for mine, other in zip(first.model.parameters(), second.model.parameters(), strict=True):
+        assert torch.equal(mine.set.bounds, other.set.bounds)
+
+
+def test_a_file_of_version_0_1_names_rows_and_no_columns() -> None:
+    certificate = bf.load(Path(__file__).parent / "files" / "version-0.1.safetensors")
+    x = torch.randn(12, 2, generator=torch.Generator().manual_seed(3), dtype=torch.float64)
+    found = certificate.audit(x, epsilon=0.5, budget=3, every=True)
+    assert (
+        not found.names_columns
+        and len(found.samples) > 0
+        and found.checklist.forecast == bool(len(found.checklist.samples))
+    )
+    with pytest.raises(bf.BoundFlowError, match="does not say what was recorded"):
+        certificate.verified([1])
+
+
 def test_what_cannot_be_verified_is_refused() -> None:
     x, y = torch.tensor([[float("nan")], [2.0], [1.0]]).double(), torch.tensor([1, 0, 0])
     found = one_step(T.Missing((-1.0, 1.0)), x, y)
