@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from fractions import Fraction
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +17,9 @@ from torch import Tensor
 from torch.func import functional_call, vmap
 
 import boundflow as bf
-from boundflow.verified_rows import tracked
+from boundflow.forms import Form
+from boundflow.rows import Rows
+from boundflow.verified_rows import _moved, tracked
 
 VERIFIED = np.array([0, 3, 7, 10, 11, 20])
 FILLED = 0.375  # in cells that were missing: not the middle of their range
@@ -40,36 +43,6 @@ def prepared(name: str, dtype: torch.dtype) -> tuple[bf.threats.Threat, poisons.
 def cells_of(data: Data) -> Tensor:
     x = data.x[torch.from_numpy(VERIFIED)]
     return torch.where(torch.isnan(x), torch.full_like(x, FILLED), x)
-
-
-@pytest.mark.parametrize("size", [None, 10], ids=["all at once", "in batches"])
-@pytest.mark.parametrize("name", THREATS)
-def test_poisoned_trainings_that_leave_verified_samples_alone(name: str, size: int | None, tmp_path: Path) -> None:
-    """No parameter and no logit outside, with no tolerance; the bounds are never wider, and files answer the same."""
-    for dtype in (torch.float64, torch.float32) if size is None else (torch.float64,):
-        threat, poison, task, data = prepared(name, dtype)
-        before = certified(threat, task, data, "zonotope", batch_size=size)
-        after = before.verified(VERIFIED, cells_of(data))
-        assert before.model is not None and after.model is not None
-        random = np.random.default_rng(1)
-        datasets = [left_alone(poison(data, random), data) for _ in range(40)]
-        model = network(3 if task == "ce" else 1, dtype)
-        runs = plain_runs(model, task, datasets, batches(size, 4), {"lr": 0.4, "momentum": 0.5})
-        wider = dict(before.model.named_parameters())
-        for path, parameter in after.model.named_parameters():
-            assert bool(parameter.contains(runs[path]).all()), f"{path}: a poisoned run is outside"
-            assert bool((parameter.lower >= wider[path].lower).all() and (parameter.upper <= wider[path].upper).all())
-        x = torch.nan_to_num(data.x, nan=0.0)
-        answers = after.predict(x)
-        outputs = vmap(lambda values, model=model, x=x: functional_call(model, values, (x,)))(runs)
-        assert bool(((answers.lower <= outputs) & (outputs <= answers.upper)).all()), "a logit is outside"
-        before.save(tmp_path / "certificate.safetensors")
-        read = bf.load(tmp_path / "certificate.safetensors").verified(VERIFIED, cells_of(data)).predict(x)
-        assert bool(((read.lower <= outputs) & (outputs <= read.upper)).all()), "a logit is outside what a file says"
-        after.save(tmp_path / "verified.safetensors")
-        again = bf.load(tmp_path / "verified.safetensors")
-        assert torch.equal(again.predict(x).certified, answers.certified)
-        assert again.record["verified"] == VERIFIED.tolist()
 
 
 def one_step(threat: bf.threats.Threat, x: Tensor, y: Tensor) -> bf.Certificate:
@@ -113,6 +86,24 @@ def test_a_clipped_box_has_the_recorded_value_and_not_its_middle() -> None:
     exact = (0.5 * 0.0 - 0.5 * 0.95) / 2
     assert float(after.model.weight.lower) <= exact <= float(after.model.weight.upper)
     assert float(after.model.weight.upper - after.model.weight.lower) < 1e-12
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32], ids=["float64", "float32"])
+def test_roundings_of_fixed_symbols_are_charged(dtype: torch.dtype) -> None:
+    """In fractions: the exact value, with every symbol at either end of its bounds, lies around the new center."""
+    generator = torch.Generator().manual_seed(0)
+    center, rows = (torch.randn(*shape, generator=generator, dtype=dtype) for shape in ((5,), (9, 5)))
+    middle = torch.rand(9, generator=generator, dtype=torch.float64) * 2 - 1
+    values = torch.stack((middle, middle.nextafter(torch.ones(9, dtype=torch.float64))))
+    form = Form(center, rows, torch.zeros_like(center), Rows(np.arange(9)))
+    moved, radius = _moved(form, rows, values, torch.zeros(5, dtype=dtype))
+    for end in values:
+        for place in range(5):
+            terms = (Fraction(float(g)) * Fraction(float(v)) for g, v in zip(rows[:, place], end, strict=True))
+            exact = Fraction(float(center[place])) + sum(terms)
+            assert abs(exact - Fraction(float(moved[place]))) <= Fraction(float(radius[place]))
+    still, none = _moved(form, rows, torch.zeros(2, 9, dtype=torch.float64), torch.zeros(5, dtype=dtype))
+    assert torch.equal(still, center) and not bool(none.any())  # symbols at 0 move nothing and cost nothing
 
 
 def test_columns_of_every_symbol_are_kept(tmp_path: Path) -> None:
@@ -177,3 +168,33 @@ def test_what_cannot_be_verified_is_refused() -> None:
     tracked(found.model).space.says_what_is_recorded = False  # as files of version 0.1 do not
     with pytest.raises(bf.BoundFlowError, match="does not say what was recorded"):
         found.verified([1])
+
+
+@pytest.mark.parametrize("size", [None, 10], ids=["all at once", "in batches"])
+@pytest.mark.parametrize("name", THREATS)
+def test_poisoned_trainings_that_leave_verified_samples_alone(name: str, size: int | None, tmp_path: Path) -> None:
+    """No parameter and no logit outside, with no tolerance; the bounds are never wider, and files answer the same."""
+    for dtype in (torch.float64, torch.float32) if size is None else (torch.float64,):
+        threat, poison, task, data = prepared(name, dtype)
+        before = certified(threat, task, data, "zonotope", batch_size=size)
+        after = before.verified(VERIFIED, cells_of(data))
+        assert before.model is not None and after.model is not None
+        random = np.random.default_rng(1)
+        datasets = [left_alone(poison(data, random), data) for _ in range(40)]
+        model = network(3 if task == "ce" else 1, dtype)
+        runs = plain_runs(model, task, datasets, batches(size, 4), {"lr": 0.4, "momentum": 0.5})
+        wider = dict(before.model.named_parameters())
+        for path, parameter in after.model.named_parameters():
+            assert bool(parameter.contains(runs[path]).all()), f"{path}: a poisoned run is outside"
+            assert bool((parameter.lower >= wider[path].lower).all() and (parameter.upper <= wider[path].upper).all())
+        x = torch.nan_to_num(data.x, nan=0.0)
+        answers = after.predict(x)
+        outputs = vmap(lambda values, model=model, x=x: functional_call(model, values, (x,)))(runs)
+        assert bool(((answers.lower <= outputs) & (outputs <= answers.upper)).all()), "a logit is outside"
+        before.save(tmp_path / "certificate.safetensors")
+        read = bf.load(tmp_path / "certificate.safetensors").verified(VERIFIED, cells_of(data)).predict(x)
+        assert bool(((read.lower <= outputs) & (outputs <= read.upper)).all()), "a logit is outside what a file says"
+        after.save(tmp_path / "verified.safetensors")
+        again = bf.load(tmp_path / "verified.safetensors")
+        assert torch.equal(again.predict(x).certified, answers.certified)
+        assert again.record["verified"] == VERIFIED.tolist()
