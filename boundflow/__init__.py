@@ -2,6 +2,7 @@
 
 from . import errors, losses, rounding, rules, threats
 from .attacks import Attacked, attack
+from .audit import Audit, Checklist
 from .bounded import Bounded
 from .certificate import Certificate, load
 from .errors import (
@@ -33,9 +34,11 @@ from .version import __version__
 __all__ = [
     "Accuracy",
     "Attacked",
+    "Audit",
     "BoundFlowError",
     "Bounded",
     "Certificate",
+    "Checklist",
     "CrossedBounds",
     "MixedSymbols",
     "MixedTensors",

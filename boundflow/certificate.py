@@ -16,10 +16,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
 from . import certificate_files, rounding, tripwire
+from .audit import Audit, Auditor
 from .batch_independence import samples_meet
 from .bounded import Bounded
 from .cuts import Answer, Boxes, in_parts, middles
@@ -29,6 +31,7 @@ from .prediction import Accuracy, Prediction, classes, leads, plain_leads, share
 from .symbols import Symbols
 from .threats import Linf, Threat
 from .tuning import INPUT_ROWS
+from .verified_rows import fixed, tracked, with_fixed
 from .version import __version__
 
 MOST_CUTS = 16  # an input in up to 65536 parts
@@ -104,6 +107,63 @@ class Certificate:
             right = classes(self._plain(self._checked(x, threat), threat)) == y
         certified = prediction.certified & (prediction.label == y)
         return Accuracy(share(right), share(certified), share(prediction.certified))
+
+    # --- samples behind the answers ---------------------------------------------------------------------------------
+
+    def verified(self, samples: Given, cells: Given | None = None) -> Certificate:
+        """The certificate where these training samples are known to be as recorded: nothing is trained again.
+
+        ``cells`` are their inputs (samples, *shape) with values where they were missing (NaN leaves a cell open).
+        """
+        return self._with_fixed(self._numbers(samples), cells, stand_in=False)
+
+    def audit(
+        self,
+        x: Given,
+        epsilon: Given = 0.0,
+        clip: tuple[float, float] | None = None,
+        *,
+        threat: Threat | None = None,
+        budget: int = 0,
+        every: bool = False,
+        chunk: int = 256,
+    ) -> Audit:
+        """What abstained predictions (or, with ``every``, all) lean on, and up to ``budget`` samples to check first."""
+        if isinstance(budget, bool) or budget != int(budget) or budget < 0:
+            raise ValueError(f"budget is how many samples can be checked, a whole number, and not {budget!r}")
+        threat = self._threat(epsilon, clip, threat)
+        asked = self._in_evaluation_mode()
+        auditor = Auditor(asked, threat, int(budget), chunk)
+        answers, x = self.predict(x, threat=threat, chunk=chunk), self._checked(x, threat)
+        which = torch.arange(len(answers))
+        if not every and not self._regression:
+            which = which[~answers.certified.cpu()]
+        return auditor.audit(x, which.numpy(), answers)
+
+    def _numbers(self, samples: Given) -> np.ndarray:
+        """Numbers of training samples, from numbers or a mask."""
+        chosen = np.asarray(samples)
+        chosen = np.flatnonzero(chosen) if chosen.dtype == bool else chosen.reshape(-1)
+        count = self.record.get("samples", np.inf)
+        if len(chosen) and (chosen.dtype.kind not in "iu" or chosen.min() < 0 or chosen.max() >= count):
+            raise ValueError(f"samples are counted from 0 to {count - 1}, as they stand in the training data")
+        if len(np.unique(chosen)) < len(chosen):
+            raise ValueError("a sample is among the verified ones twice")
+        return chosen.astype(np.int64)
+
+    def _with_fixed(self, samples: np.ndarray, cells: Given | None, stand_in: bool) -> Certificate:
+        known = tracked(self.model)
+        assert self.model is not None
+        values = None
+        if cells is not None and len(samples):
+            values = torch.as_tensor(cells).detach().cpu().double().reshape(len(samples), -1).numpy()
+        fixed_symbols = fixed(known, samples, values, stand_in)
+        record = {**self.record, "verified": sorted({*self.record.get("verified", ()), *samples.tolist()})}
+        if fixed_symbols.filled and not stand_in:  # plain training saw other values in these cells
+            record["filled_cells"] = record.get("filled_cells", 0) + fixed_symbols.filled
+        made = Certificate(with_fixed(self.model, known.space, fixed_symbols), self.nominal, record, self.seconds)
+        made._rehearsed, made._inputs_meet = self._rehearsed, self._inputs_meet
+        return made
 
     # --- before the first answer ------------------------------------------------------------------------------------
 
@@ -190,7 +250,7 @@ class Certificate:
             if boxes is not None:
                 found = self._in_parts(found, boxes, plain, cuts, chunk)
         lower, upper, lead = found
-        if self._outward:
+        if self._outward and not self.record.get("filled_cells"):
             tripwire.check_answers(lower, upper, plain)
         if self._regression:
             return Prediction(plain, torch.isfinite(upper - lower).flatten(1).all(1), lower, upper)

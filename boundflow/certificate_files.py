@@ -20,12 +20,22 @@ from torch import Tensor, nn
 from . import codec, files, rounding
 from .architecture import describe, rebuild
 from .bounded import Bounded
-from .content import check_record, check_set, check_symbols, checked_parts, require, require_room
+from .content import (
+    check_columns,
+    check_record,
+    check_recorded,
+    check_set,
+    check_symbols,
+    checked_parts,
+    require,
+    require_room,
+)
 from .context import Arithmetic
 from .errors import BoundFlowError, WrongContent
 from .forms import Form
 from .lift import lift
 from .network_probe import answers, input_bytes, most_bytes, require_same
+from .recorded import Recorded
 from .sets import Set
 from .symbols import Symbols
 from .training_state import assign, check_kept, entry, made
@@ -36,6 +46,8 @@ ADVICE = "train again with this version, or read it with that one"
 WHAT = "certificate"
 KEY = "boundflow"  # of the record, in a file
 SYMBOLS = ("symbols.number", "symbols.owner", "symbols.part")  # of every row in a file
+# which column each symbol moves, and what is recorded where its center is not (`recorded.py`); not in older files
+COLUMN, RECORDED, VALUES = "symbols.column", "symbols.recorded", "symbols.values"
 
 
 def write(path: str | Path, model: nn.Module | None, nominal: nn.Module, record: dict[str, Any]) -> None:
@@ -100,7 +112,8 @@ def opened(path: str | Path) -> Held:
             for name in sorted(names):
                 flags = sets.get(name, kept[name].get("set") if name in kept else {})
                 check_set(name, codec.of(name, tensors), flags, symbols)
-                _check_against_plain(name, tensors, symbols.arithmetic.outward)
+                watched = symbols.arithmetic.outward and not record.get("filled_cells")  # it saw other cells
+                _check_against_plain(name, tensors, watched)
     return Held(record, architecture, sets, kept, symbols, tensors)
 
 
@@ -129,8 +142,23 @@ def _symbols(record: dict[str, Any], tensors: dict[str, Tensor]) -> Symbols:
         require(not missing, f"it has no {' and no '.join(missing)}, without which its rows mean nothing")
         numbers, owners, parts = (tensors[name] for name in SYMBOLS)
         check_symbols(numbers, owners, parts, table)
-        symbols.restore(numbers.numpy(), owners.numpy(), parts.numpy(), table, budgets)
+        meaning = _meaning(tensors, numbers)
+        symbols.restore(numbers.numpy(), owners.numpy(), parts.numpy(), table, budgets, *meaning)
     return symbols
+
+
+def _meaning(tensors: dict[str, Tensor], numbers: Tensor) -> tuple[np.ndarray, Recorded] | tuple[()]:
+    """Columns of the symbols and what is recorded of them; nothing in a file of an earlier version."""
+    held = [name for name in (COLUMN, RECORDED, VALUES) if name in tensors]
+    if not held:
+        return ()
+    require(len(held) == 3, f"it has {' and '.join(held)} alone, which mean nothing without the rest")
+    columns, recorded, values = (tensors[name] for name in held)
+    check_columns(columns)
+    require(len(columns) == len(numbers), f"it has {len(numbers)} symbols and {len(columns)} columns")
+    check_recorded(recorded, values)
+    require(torch.isin(recorded, numbers).all(), "what is recorded belongs to no symbol of the file")
+    return columns.numpy(), Recorded(recorded.numpy(), *values.numpy())
 
 
 def _check_against_plain(name: str, tensors: dict[str, Tensor], outward: bool) -> None:
@@ -206,6 +234,12 @@ def _written_symbols(symbols: Symbols, used: list[np.ndarray], tensors: dict[str
     numbers = np.unique(np.concatenate(used))
     known = symbols.owners_and_parts(numbers)
     tensors |= dict(zip(SYMBOLS, map(torch.from_numpy, (numbers, *known)), strict=True))
+    recorded = symbols.recorded()
+    if recorded is not None:
+        recorded = recorded.among(numbers)
+        values = np.stack((recorded.observed, recorded.center, recorded.reach))
+        meaning = (symbols.columns(numbers), recorded.numbers, values)
+        tensors |= dict(zip((COLUMN, RECORDED, VALUES), map(torch.from_numpy, meaning), strict=True))
     table = symbols.table[: known[1].max(initial=-1) + 1]  # what test inputs brought later is not part of it
     budgets = symbols.budgets[: max((part.clause for part in table), default=-1) + 1]
     return {"parts": [[part.kind.value, part.clause] for part in table], "budgets": budgets}

@@ -3,6 +3,7 @@
     bounds       lower <= upper, finite                  radius      not negative
     rows         each once, and of a known symbol        generators  one for each row, of the shape of the center
     numbers      ascending, each once, of the run        parts       of the table; each counts against a budget
+    columns      a feature, or the label or the presence of a sample; what is recorded lies where its symbol reaches
 
 Nothing is allocated that the file does not hold itself, unless it fits into memory: a few bytes can ask for anything.
 """
@@ -20,6 +21,7 @@ from torch import Tensor
 
 from .budgets import FREE, Kind, Part
 from .errors import WrongContent
+from .recorded import PRESENCE
 from .symbol_numbers import DERIVED, LOOKED_AT, NOBODY
 from .symbols import Symbols
 
@@ -127,6 +129,24 @@ def check_symbols(numbers: Tensor, owners: Tensor, parts: Tensor, table: Collect
     check_owners(owners, parts, table)
 
 
+def check_columns(columns: Tensor) -> None:
+    """Whether every symbol moves a feature, or one of the things that have a name (`recorded.py`)."""
+    require(columns.dtype is torch.int64 and columns.dim() == 1, "the columns of its symbols are no whole numbers")
+    require((columns >= PRESENCE).all(), "the column of a symbol has a negative number")
+
+
+def check_recorded(numbers: Tensor, values: Tensor) -> None:
+    """Whether what was recorded is said once for a symbol, and lies where the symbol reaches (`recorded.py`)."""
+    require(numbers.dtype is torch.int64 and numbers.dim() == 1, "the symbols of what is recorded are no whole numbers")
+    require((numbers[1:] > numbers[:-1]).all(), "the symbols of what is recorded do not ascend")
+    fits = values.dtype is torch.float64 and tuple(values.shape) == (3, len(numbers))
+    require(fits, "what is recorded is not as much as its symbols")
+    observed, center, reach = values
+    require(torch.isfinite(values[1:]).all() and (reach > 0).all(), "what a symbol reaches is not known")
+    inside = (observed - center).abs() <= reach
+    require((inside | torch.isnan(observed)).all(), "a recorded value lies where its symbol cannot reach")
+
+
 def check_owners(owners: Tensor, parts: Tensor, table: Collection[Part], least: int = FREE) -> None:
     """Whether symbols of the attacker belong to a sample, and others to nobody; ``least`` is the smallest part."""
     require(((parts >= least) & (parts < len(table))).all(), "a symbol belongs to no part of the threat")
@@ -137,7 +157,8 @@ def check_owners(owners: Tensor, parts: Tensor, table: Collection[Part], least: 
 
 def check_space(found: dict[str, Tensor], weights: Tensor | None, symbols: Symbols, own: Any, steps: Any) -> None:
     """Whether tensors of a file are those of a space of symbols (`Space` in `training_state.py`)."""
-    flat = {name: value.dtype is torch.int64 and value.dim() == 1 for name, value in found.items() if name != "raw"}
+    other = ("raw", "values")
+    flat = {name: value.dtype is torch.int64 and value.dim() == 1 for name, value in found.items() if name not in other}
     require(all(flat.values()), "the numbers of its symbols are no whole numbers")
     lengths, owners, parts = (found[name] for name in ("lengths", "owners", "parts"))
     require(len(lengths) == len(owners) == len(parts), "the owners of its symbols are not as many as their parts")
@@ -145,6 +166,14 @@ def check_space(found: dict[str, Tensor], weights: Tensor | None, symbols: Symbo
     count = sum(lengths.tolist())  # a sum of int64 could overflow
     require_room(32 * count, "what it says of its symbols")
     check_owners(owners, parts, symbols.table, least=DERIVED)
+    if "columns" in found:  # a training of an earlier version does not name them
+        owned = int(lengths[owners != NOBODY].sum())
+        require(len(found["columns"]) == owned, "the columns of its symbols are not as many as its symbols")
+        check_columns(found["columns"])
+        require(found.keys() >= {"recorded", "values"}, "what is recorded of its symbols is missing")
+        check_recorded(found["recorded"], found["values"])
+        known = (found["recorded"] >= 0) & (found["recorded"] < count)
+        require(known.all(), "what is recorded belongs to no symbol")
     first, samples = found["first_rows"], found["samples"]
     require(len(first) == len(samples) == len(set(samples.tolist())), "a sample is there twice")
     require(((first >= 0) & (first < count)).all(), "the symbols of a sample are not among those of the file")
@@ -178,5 +207,8 @@ def check_record(record: Mapping[str, Any]) -> None:
     require(void is None or is_count(void), "the step at which its bounds became void is no number")
     require(record.get("rounding", "outward") in ("outward", "nearest"), "its rounding is neither outward nor nearest")
     require(record.get("task") in (None, "classification", "regression"), "its task is neither classes nor numbers")
+    verified = record.get("verified", [])
+    require(isinstance(verified, list) and all(map(is_count, verified)), "its verified samples are no list of numbers")
+    require(is_count(record.get("filled_cells", 0)), "how many cells were filled in is no number")
     state = record.get("state", [])
     require(isinstance(state, list) and all(isinstance(name, str) for name in state), "its state is no list of names")

@@ -200,6 +200,17 @@ def of_moves(x: Tensor, amounts: Tensor) -> Tensor:
     return torch.where(amounts > 0, error, 0.0)
 
 
+def quotient_of_move(x: Tensor, center: Tensor, reach: Tensor) -> Tensor:
+    """Bounds (2, n) of ``(x - center) / reach``, in float64, for a reach above 0 that is at least ``|x - center|``.
+
+    Difference and quotient are correctly rounded, so the exact ones lie between the neighbouring floats; the exact
+    quotient is in [-1, 1].
+    """
+    x, center, reach = x.double(), center.double(), reach.double()
+    difference = outward(torch.stack((x - center, x - center)))
+    return outward(difference / reach).clamp(-1.0, 1.0)
+
+
 def share_of(x: Tensor, share: float) -> Tensor:
     """At least ``share |x|`` in float64, of a share that was read from a text in per cent.
 

@@ -18,6 +18,7 @@ import numpy as np
 
 from .budgets import FREE
 from .errors import MixedSymbols
+from .recorded import NO_COLUMN, Recorded, Told
 from .rows import Batch, Rows
 
 NOBODY = -1  # the owner of an error row or a derived symbol
@@ -31,8 +32,9 @@ _handing_out = threading.Lock()  # held for microseconds, by all spaces
 class Written:
     """Owners and parts of the symbols that a file holds, ascending: no more of them than it names."""
 
-    def __init__(self, numbers: np.ndarray, owners: np.ndarray, parts: np.ndarray):
+    def __init__(self, numbers: np.ndarray, owners: np.ndarray, parts: np.ndarray, columns: np.ndarray | None = None):
         self._numbers, self._owners, self._parts = numbers, owners, parts
+        self._columns = np.full(len(numbers), NO_COLUMN) if columns is None else columns
 
     def known(self, numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """To whom symbols belong, and to which part of the threat; the others are errors that belong to nobody."""
@@ -41,6 +43,13 @@ class Written:
         places = np.minimum(np.searchsorted(self._numbers, numbers), len(self._numbers) - 1)
         found = self._numbers[places] == numbers
         return np.where(found, self._owners[places], NOBODY), np.where(found, self._parts[places], FREE)
+
+    def columns(self, numbers: np.ndarray) -> np.ndarray:
+        """Which column each symbol moves."""
+        if not len(self._numbers):
+            return np.full(len(numbers), NO_COLUMN)
+        places = np.minimum(np.searchsorted(self._numbers, numbers), len(self._numbers) - 1)
+        return np.where(self._numbers[places] == numbers, self._columns[places], NO_COLUMN)
 
     def knows(self, numbers: np.ndarray) -> np.ndarray:
         """Which of the symbols the file names."""
@@ -54,17 +63,22 @@ class Registry:
         self.first, self.before, self.count = first, before, 0
         self._owners = np.empty(1024, dtype=np.int64)
         self._parts = np.empty(1024, dtype=np.int64)
+        self._columns = np.empty(1024, dtype=np.int64)
 
-    def new(self, owners: np.ndarray | None, parts: np.ndarray, each: int = 1) -> np.ndarray:
+    def new(
+        self, owners: np.ndarray | None, parts: np.ndarray, each: int = 1, columns: np.ndarray | None = None
+    ) -> np.ndarray:
         """Numbers of new symbols. Without ``owners`` every ``each`` of them in a row belong to the first of these."""
         with _handing_out:
             places = np.arange(self.count, self.count + len(parts))
             while self.count + len(parts) > len(self._owners):
                 self._owners = np.concatenate((self._owners, np.empty_like(self._owners)))
                 self._parts = np.concatenate((self._parts, np.empty_like(self._parts)))
+                self._columns = np.concatenate((self._columns, np.empty_like(self._columns)))
             numbers = self.first + places
             self._owners[places] = np.repeat(numbers[::each], each) if owners is None else owners
             self._parts[places] = parts
+            self._columns[places] = NO_COLUMN if columns is None else columns
             self.count += len(parts)
         return numbers
 
@@ -83,6 +97,15 @@ class Registry:
         owners[~mine], parts[~mine] = self.before.known(numbers[~mine])
         owners[mine], parts[mine] = self._owners[numbers[mine] - self.first], self._parts[numbers[mine] - self.first]
         return owners, parts
+
+    def columns(self, numbers: np.ndarray) -> np.ndarray:
+        """Which column each symbol moves: a feature, or one of the names in `recorded.py`."""
+        mine = numbers >= self.first
+        found = np.full(len(numbers), NO_COLUMN)
+        found[mine] = self._columns[numbers[mine] - self.first]
+        if self.before is not None and not mine.all():
+            found[~mine] = self.before.columns(numbers[~mine])
+        return found
 
     def knows(self, numbers: np.ndarray) -> np.ndarray:
         """Which of the numbers have been handed out."""
@@ -106,6 +129,7 @@ class Ledger:
         self.first_row: dict[int, int] = {}
         self.raw: dict[int, bytes] = {}
         self.own = -1 - registry.first  # the next number of an own row
+        self.recorded: list[Recorded] = []  # of the samples that were lifted, batch by batch
         self._batches: dict[bytes, Batch] = {}
 
     def _found(self, sample: int) -> tuple[int, bytes] | None:
@@ -114,11 +138,11 @@ class Ledger:
             return self.first_row[sample], self.raw[sample]
         return self.before._found(sample) if self.before is not None else None
 
-    def rows_of(self, samples: np.ndarray, raw: np.ndarray, parts: np.ndarray) -> Rows:
+    def rows_of(self, samples: np.ndarray, raw: np.ndarray, parts: np.ndarray, meaning: Told | None = None) -> Rows:
         """Own rows of a batch of samples; a sample's symbols are the same at every call.
 
         A symbol may only reappear for the same raw value: ``raw`` holds the values, one line per sample. ``parts``
-        holds the part of the threat that each own row belongs to.
+        holds the part of the threat that each own row belongs to, and ``meaning`` what its symbols stand for.
         """
         head, tail = f"{raw.dtype}{raw.shape[1:]}".encode(), parts.tobytes()
         whole = hashlib.blake2b(head + samples.tobytes() + raw.tobytes() + tail).digest()
@@ -135,7 +159,13 @@ class Ledger:
                 )
         if unseen:
             rows = len(parts)
-            numbers = self.registry.new(np.repeat(list(unseen), rows), np.tile(parts, len(unseen)))
+            told = None if meaning is None else meaning()
+            columns = None if told is None else np.tile(told.columns, len(unseen))
+            numbers = self.registry.new(np.repeat(list(unseen), rows), np.tile(parts, len(unseen)), columns=columns)
+            if told is not None:
+                where = {sample: place for place, sample in reversed(list(enumerate(samples.tolist())))}
+                places = np.array([where[sample] for sample in unseen])
+                self.recorded.append(told.of_samples(places, numbers.reshape(-1, rows)))
             self.raw |= unseen
             self.first_row |= zip(unseen, numbers[::rows].tolist(), strict=True)
         first = np.array([self._found(sample)[0] for sample in samples.tolist()], dtype=np.int64)  # type: ignore[index]

@@ -29,6 +29,7 @@ from .budgets import FREE, Part
 from .context import Arithmetic, thread, using
 from .errors import MixedSymbols
 from .expansion import Expansion
+from .recorded import NOTHING, Recorded, Told
 from .rows import Rows
 from .support import Support
 from .symbol_numbers import ANSWERED, LOOKED_AT, Ledger, Registry, Written
@@ -125,9 +126,17 @@ class Symbols:
         """Rows of new symbols that belong to nobody."""
         return (self._looking if self._aside else self._ledger).registry.free(count, part)
 
-    def of_samples(self, samples: np.ndarray, raw: np.ndarray, parts: np.ndarray) -> Rows:
+    def of_samples(self, samples: np.ndarray, raw: np.ndarray, parts: np.ndarray, meaning: Told | None = None) -> Rows:
         """Own rows of a batch of samples, whose symbols are the same at every call (`Ledger.rows_of`)."""
-        return (self._looking if self._aside else self._ledger).rows_of(samples, raw, parts)
+        return (self._looking if self._aside else self._ledger).rows_of(samples, raw, parts, meaning)
+
+    def columns(self, numbers: np.ndarray) -> np.ndarray:
+        """Which column each symbol moves: a feature, or a name of `recorded.py`."""
+        return self._looking.registry.columns(numbers)
+
+    def recorded(self) -> Recorded | None:
+        """The symbols that are not 0 where their sample is as recorded; None if a file does not say which."""
+        return Recorded.joined(self._ledger.recorded) if self.says_what_is_recorded else None
 
     def of_guests(self, count: int, parts: np.ndarray) -> Rows:
         """Own rows of samples that come once and never again: test inputs."""
@@ -161,6 +170,7 @@ class Symbols:
             made.declare(threat)
         return made
 
+    says_what_is_recorded = True  # False: read from a file of an earlier version
     _parent: Symbols | None = None
     _inherited = 0  # parts of threats in its table that a child has from its parent
 
@@ -171,10 +181,13 @@ class Symbols:
         parts: np.ndarray,
         table: list[Part],
         budgets: list[int | None],
+        columns: np.ndarray | None = None,
+        recorded: Recorded = NOTHING,
     ) -> None:
-        """Symbols of another space under the same numbers, as a file holds them."""
-        self._registry = Registry(int(numbers.max(initial=-1)) + 1, Written(numbers, owners, parts))
+        """Symbols of another space under the same numbers, as a file holds them; one of version 0.1 has no columns."""
+        self._registry = Registry(int(numbers.max(initial=-1)) + 1, Written(numbers, owners, parts, columns))
         self._ledger = Ledger(self._registry)
+        self._ledger.recorded, self.says_what_is_recorded = [recorded], columns is not None
         self._looking = Ledger(Registry(LOOKED_AT, self._registry), self._ledger)
         self.table, self.budgets = table, budgets
 

@@ -21,7 +21,9 @@ from .content import check_space, require
 from .errors import BoundFlowError
 from .expansion import Expansion
 from .forward_effects import NOT_STATE, attributes, contents, in_bytes
+from .recorded import NO_COLUMN, Recorded
 from .rows import Rows
+from .symbol_numbers import NOBODY
 from .symbols import Symbols
 
 # attributes of every optimizer: state and numbers of groups are written down, schedules and hooks are made anew
@@ -223,12 +225,17 @@ class Space(NamedTuple):
     expansion: Expansion | None
     own: int
     steps: int
+    columns: np.ndarray  # of the symbols that belong to a sample
+    recorded: Recorded
 
     @classmethod
     def of(cls, symbols: Symbols) -> Space:
         ledger = symbols._ledger
         samples = dict(ledger.first_row), dict(ledger.raw)
-        return cls(*symbols._registry.all(), *samples, symbols.expansion, ledger.own, symbols.steps)
+        owners, parts = symbols._registry.all()
+        owned = np.flatnonzero(owners != NOBODY)
+        meaning = symbols.columns(symbols._registry.first + owned), Recorded.joined(ledger.recorded)
+        return cls(owners, parts, *samples, symbols.expansion, ledger.own, symbols.steps, *meaning)
 
     def tensors(self) -> dict[str, Tensor]:
         """Runs of symbols with the same owner and part are written once: free symbols come by the thousand."""
@@ -242,6 +249,8 @@ class Space(NamedTuple):
             "first_rows": np.array(list(self.first_row.values()), dtype=np.int64),
             "raw": np.frombuffer(b"".join(self.raw[sample] for sample in self.first_row), dtype=np.uint8).copy(),
         }
+        found |= {"columns": self.columns, "recorded": self.recorded.numbers}
+        found |= {"values": np.stack((self.recorded.observed, self.recorded.center, self.recorded.reach))}
         if self.expansion is not None:
             found |= {"derived": self.expansion.derived.numbers, "deep": self.expansion.deep.numbers}
         tensors = {f"symbols/{name}": torch.from_numpy(array) for name, array in found.items()}
@@ -257,7 +266,11 @@ class Space(NamedTuple):
         check_space(found, weights, symbols, own, steps)
         arrays = {name: value.numpy() for name, value in found.items()}
         owners, parts = (np.repeat(arrays[name], arrays["lengths"]) for name in ("owners", "parts"))
-        symbols._registry.new(owners, parts)
+        columns, symbols.says_what_is_recorded = np.full(len(owners), NO_COLUMN), "columns" in arrays
+        if symbols.says_what_is_recorded:
+            columns[owners != NOBODY] = arrays["columns"]
+            symbols._ledger.recorded = [Recorded(arrays["recorded"], *arrays["values"])]
+        symbols._registry.new(owners, parts, columns=columns)
         samples, ledger = arrays["samples"].tolist(), symbols._ledger
         ledger.first_row = dict(zip(samples, arrays["first_rows"].tolist(), strict=True))
         lines = arrays["raw"].reshape(len(samples), -1) if samples else ()

@@ -13,7 +13,7 @@ import boundflow as bf
 from boundflow import rounding
 from boundflow.prediction import classes, share
 from boundflow.threats import Linf, Threat
-from fullcert import threats
+from fullcert import places, threats, weights
 from fullcert.encoding import DECLARED, Encoding, Image
 from fullcert.options import THREAT, Options, flag_of
 from fullcert.planes import grid_around
@@ -21,6 +21,7 @@ from fullcert.training import Recipe
 
 FORMAT = 1
 CHUNK = 1024  # test inputs at a time
+STEP_SAMPLES = 200  # validation samples, on which `stepping.py` measures
 CURVE = 500  # test samples on which the test radius is varied
 POINTS = 60  # along each axis of the plane
 DRAWN = 1000  # training samples
@@ -110,7 +111,7 @@ def essence(recipe: Recipe, certificate: bf.Certificate, test: Answers, metrics:
     """The task, the threat and the figures: all that the sentence about a run needs."""
     names = (
         *("nominal_accuracy", "certified_accuracy", "certified_robustness", "majority_accuracy"),
-        *("mean_width", "mean_absolute_error", "median_mean_absolute_error"),
+        *("mean_width", "mean_absolute_error", "certified_mean_absolute_error", "median_mean_absolute_error"),
     )
     return {
         "task": "regression" if recipe.task.regression else "classification",
@@ -144,6 +145,8 @@ def evaluate(
         "format": FORMAT,
         "title": recipe.options.title,
         **essence(recipe, certificate, test, metrics),
+        "measured": measured(recipe),
+        "features": weights.intervals(certificate, recipe.data.features, recipe.task.class_names),
         "steps": [{"nominal_accuracy": None, "certified_accuracy": None, **step} for step in steps],
         "radii": radii,
         "layers": layers(certificate),
@@ -153,8 +156,15 @@ def evaluate(
         "plane": plane(recipe, certificate) if recipe.task.planar else None,
         "details": details(recipe, certificate, curve=bool(radii)),
         "notes": notes(recipe, certificate),
+        "advice": metrics.get("advice", []),
         "written": written(certificate),
     }
+
+
+def measured(recipe: Recipe) -> dict[str, Any]:
+    """On which samples accuracies were measured while it trained (`stepping.py`)."""
+    split = "test" if recipe.data.validation is recipe.data.test else "validation"
+    return {"samples": min(STEP_SAMPLES, len(recipe.data.validation.labels)), "split": split}
 
 
 def formal(recipe: Recipe) -> str:
@@ -172,7 +182,7 @@ def formal(recipe: Recipe) -> str:
 
 def samples(recipe: Recipe, test: Answers) -> list[dict[str, Any]]:
     """One entry for every test sample."""
-    names = recipe.task.class_names
+    names, where = recipe.task.class_names, places.of_tests(recipe.options, len(test.true))
     rows = []
     for row in range(len(test.true)):
         named = {"true": float(test.true[row]), "label": float(test.plain[row])}
@@ -180,7 +190,8 @@ def samples(recipe: Recipe, test: Answers) -> list[dict[str, Any]]:
             named = {"true": names[int(test.true[row])], "label": names[int(test.label[row])]}  # type: ignore[dict-item]
         bounds = {end: [_finite(v) for v in getattr(test, end)[row]] for end in ("lower", "upper")}
         certified = {"certified": bool(test.certified[row]), test.measure: _finite(test.measured[row])}
-        rows.append({"row": row, **named, **certified, **bounds})
+        place = {name: value for name, value in where.told(row).items() if name != "sample"}
+        rows.append({"row": row, **place, **named, **certified, **bounds})
     return rows
 
 
@@ -297,6 +308,11 @@ def details(recipe: Recipe, certificate: bf.Certificate, curve: bool = True) -> 
     not_covered = [
         ["choices", "options that were chosen by looking at data inside the threat"],
     ]
+    if options.tuned_on == "trusted":
+        covered.append(["steps and learning rate", "chosen on trusted data, before the training data were looked at"])
+    elif options.tuned_on == "declared":
+        declared = "chosen on training and validation samples, declared as if fixed beforehand"
+        not_covered.append(["steps and learning rate", declared])
     if recipe.task.encoding is None and options.dataset in SCALED:
         not_covered.append(
             ["scaling", "columns span [0, 1] over the observed training samples, as if fixed beforehand"]

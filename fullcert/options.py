@@ -122,6 +122,7 @@ class Options:
         None, "Stop after so many steps.", TRAINING, show_default="by rule; all of them with --epochs"
     )
     batch_size: int = option(100, "Samples in a step; 0 takes all of them at once.", TRAINING, show_default=BY_RULE)
+    tuned_on: str = option("nothing", "Where steps and rate were chosen: nothing, trusted or declared data.", TRAINING)
     seed: int = option(0, "Fixes the data drawn, the initial weights and the order of the batches.", TRAINING)
     order: int = option(
         20,
@@ -148,6 +149,8 @@ class Options:
                 self.within(name, least, limit)
         parse_widths(self.hidden, "hidden")
         parse_widths(self.channels, "channels")
+        if self.tuned_on not in TUNED_ON:
+            raise Mistake(f"--tuned-on must be one of {', '.join(TUNED_ON)}, not {reprlib.repr(self.tuned_on)}")
         if self.data is not None and self.target is None:
             raise Mistake("--data needs --target, the column that is predicted")
         if self.replace and self.clip_gradients is None:
@@ -167,6 +170,7 @@ class Options:
         return self.dataset if self.data is None else Path(self.data).name
 
 
+TUNED_ON = ("nothing", "trusted", "declared")
 RANGES: dict[str, tuple[float, float]] = {
     **dict.fromkeys(("epsilon", "test_epsilon", "target_tolerance", "lr", "lr_decay", "weight_decay"), (0, inf)),
     **dict.fromkeys(("init_scale", "frozen", "batch_size", "flip_labels", "remove", "replace"), (0, inf)),

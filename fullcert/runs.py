@@ -7,11 +7,12 @@ metrics.json              the result
 certificate.safetensors   the set of all models
 evaluation.json           what the report shows
 report.html               the report
-barriers.png              the decision barriers of two-dimensional data
+barriers.svg              the decision barriers of two-dimensional data
 checkpoint.safetensors    the last step of a run that was interrupted
 attack.json               what attacks found, if they were made
 violation.npz             a dataset that shows the certificate to be wrong, if one was found
 signature.json            who vouches for the run, if somebody does
+audit.json                what abstained predictions lean on, if `fullcert audit --report` was asked
 .lock                     there while a run writes (`locks.py`)
 
 `metrics.json` is the last file to be written and the first to be removed: where it is, the run is finished and whole.
@@ -32,11 +33,13 @@ from fullcert.mistakes import Mistake
 
 OPTIONS, COLUMNS, STEPS, METRICS = "options.toml", "columns.json", "metrics.jsonl", "metrics.json"
 CERTIFICATE, EVALUATION, REPORT = "certificate.safetensors", "evaluation.json", "report.html"
-PICTURE, CHECKPOINT, SIGNATURE = "barriers.png", "checkpoint.safetensors", "signature.json"
-ATTACK, VIOLATION = "attack.json", "violation.npz"
+PICTURE, CHECKPOINT, SIGNATURE = "barriers.svg", "checkpoint.safetensors", "signature.json"
+ATTACK, VIOLATION, AUDIT = "attack.json", "violation.npz", "audit.json"
+# what is found out about a finished run, by name: each has a section of its own in the report
+BESIDE = {"attack": ATTACK, "audit": AUDIT}
 # in the order of their removal: a run that is half removed is neither finished nor resumed with options of another
 FILES = (
-    *(METRICS, SIGNATURE, ATTACK, VIOLATION, CHECKPOINT, OPTIONS),
+    *(METRICS, SIGNATURE, ATTACK, VIOLATION, AUDIT, CHECKPOINT, OPTIONS),
     *(COLUMNS, STEPS, CERTIFICATE, EVALUATION, REPORT, PICTURE),
 )
 

@@ -69,11 +69,7 @@ def _typed(columns: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
 
 def from_tables(options: Options, train: Table, test: Table | None, target: str) -> Task:
     """Tables as arrays. What is learnt from the data for that is learnt from the training rows, or the trusted ones."""
-    rows = np.random.RandomState(options.seed).permutation(len(train))
-    held_out = len(train) // TEST if test is None else 0
-    validated = (len(train) - held_out) // VALIDATION if test is None else min(1000, len(train) // VALIDATION)
-    parts = {"test": rows[:held_out], "validation": rows[held_out : held_out + validated], "train": rows}
-    parts["train"] = np.sort(rows[held_out:] if test is not None else rows[held_out + validated :])
+    parts = split_rows(options.seed, len(train), test is not None)
     if not all(len(part) for name, part in parts.items() if name == "train" or test is None):
         raise Mistake(f"{train.path} has {len(train)} rows, too few to train on and to test with")
     options = replace(options, missing=_ranges(options, train, parts["train"]))
@@ -103,6 +99,15 @@ def from_tables(options: Options, train: Table, test: Table | None, target: str)
         raise Mistake(f"{train.path} holds images with values outside of those from 0 to 1: give bytes, or scale them")
     data = Dataset(**splits, classes=len(classes), features=made.features, class_names=classes or None, valid=pixels)
     return Task(data, made, None if trusted is None else _trusted(trusted, made, options), options.missing)
+
+
+def split_rows(seed: int, count: int, has_test: bool) -> dict[str, np.ndarray]:
+    """Which rows of a table are for training, validation and test, in the order of the samples."""
+    rows = np.random.RandomState(seed).permutation(count)
+    held_out = 0 if has_test else count // TEST
+    validated = min(1000, count // VALIDATION) if has_test else (count - held_out) // VALIDATION
+    train = rows[held_out:] if has_test else rows[held_out + validated :]
+    return {"test": rows[:held_out], "validation": rows[held_out : held_out + validated], "train": np.sort(train)}
 
 
 def _trusted(table: Table, made: Encoding, options: Options) -> Split:

@@ -116,6 +116,7 @@ FIRST = {  # where a bug in a file most likely shows: those tests go first
     "rules/unary.py": ["functions", "budgets", "threats"],
     "threats/base.py": ["interface", "budgets", "threats"],
     "threats/deviation.py": ["rounded_moves", "interface"],
+    "verified_rows.py": ["verified_rows"],
     "threats/lifting.py": ["rounded_moves", "interface", "budgets", "traps", "threats"],
     "threats/moves.py": ["rounded_moves", "interface", "budgets", "threats"],
     "threats/quantised.py": ["rounded_moves", "interface"],
@@ -188,7 +189,7 @@ MUTANTS = [Mutant(*row) for row in [
     ("lift.py", "made = exact(parameter.detach().clone(), symbols)", "made = exact(parameter.detach(), symbols)", "a lifted parameter follows the old storage"),
     ("lift.py", "return center, torch.where(amount > 0, rounding.around(center, amount), center)", "return center, torch.stack((center - amount, center + amount))", "edge of the ball not rounded outwards"),
     ("rounding.py", "return around(center, radius * _lengthening(center.dtype))", "return torch.stack((center - radius, center + radius))", "edge of the ball of one radius not rounded outwards"),
-    ("threats/lifting.py", "return self.symbols.of_samples(self.samples, self._fingerprints(), np.array(parts))", "return self.symbols.of_samples(np.arange(len(self.samples)), self._fingerprints(), np.array(parts))", "symbols by position in the batch"),
+    ("threats/lifting.py", "return self.symbols.of_samples(self.samples, self._fingerprints(), np.array(parts), meaning)", "return self.symbols.of_samples(np.arange(len(self.samples)), self._fingerprints(), np.array(parts), meaning)", "symbols by position in the batch"),
     ("expansion.py", "total.index_add_(1, view.deep, known)", "pass", "known rows lost in an expansion"),
     ("support.py", "return coefficients.scatter_add_(1, torch.where(known, places, 0), own)", "return coefficients", "own rows lost in the support"),
     ("support.py", "if self.all_known:", "if True:", "own rows of unseen samples lost in the support"),
@@ -313,6 +314,10 @@ MUTANTS = [Mutant(*row) for row in [
     ("factored_support.py", "if clean and group.budget is not None:", "if group.budget is not None:", "own rows of touched samples left out of a streamed support"),
     ("factored_support.py", "rest = own * ~same.any(2).unsqueeze(1)", "rest = 0 * own", "own rows of unseen samples lost in a streamed support"),
     ("factored_support.py", "return x.data_ptr() == y.data_ptr() and x.shape == y.shape", "return x.shape == y.shape", "one second factor taken for another"),
+    ("verified_rows.py", "values[:, torch.from_numpy(np.searchsorted(numbers, apart.numbers[~apart.is_open]))] = apart.symbols()", "pass", "a filled cell stays in the middle of its range"),
+    ("verified_rows.py", "mine = known.symbols[np.isin(known.owners, samples)]", "mine = known.symbols[known.owners >= 0]", "all samples are verified"),
+    ("verified_rows.py", "return center, torch.where(added == 0, form.radius, rounding.up(form.radius + added))", "return center, form.radius", "roundings of fixed symbols"),
+    ("threats/lifting.py", "observed = self.values[change.about] if change.has_clean_state else self.raw", "observed = self.values[change.about]", "a missing cell counts as recorded"),
 ]]
 # fmt: on
 

@@ -62,8 +62,25 @@ def test_the_site_loads_nothing_from_outside(site: Path) -> None:
         assert not re.search(r"@import|url\(['\"]?(?:https?:)?//", sheet.read_text()), sheet
 
 
+def test_the_report_to_look_at_is_of_this_version() -> None:
+    """Written by fullcert train --dataset breast-cancer --flip-labels 12, then fullcert audit --budget 30 --report."""
+    page = (ROOT / "docs" / "assets" / "report.html").read_text()
+    templates = ROOT / "fullcert" / "report" / "templates"
+    assert (templates / "report.js").read_text() in page and (templates / "report.css").read_text() in page
+    assert "What to check next" in page and "Trust these, review those" in page
+
+
+def test_formulas_and_search_need_no_server(site: Path) -> None:
+    theory = (site / "theory.html").read_text()
+    assert theory.count('class="arithmatex"') > 8 and "assets/katex/katex.min.js" in theory
+    assert (site / "search" / "search_index.js").is_file() and "assets/iframe-worker/shim.js" in theory
+    styles = (site / "assets" / "katex" / "katex.min.css").read_text()
+    fonts = set(re.findall(r"url\(([^)]+)\)", styles))
+    assert fonts and all((site / "assets" / "katex" / font).is_file() for font in fonts)
+
+
 def test_the_reference_has_every_public_name(site: Path) -> None:
-    reference = (site / "api" / "index.html").read_text()
+    reference = (site / "api.html").read_text()
     names = set(bf.__all__) - {"losses", "rounding", "rules", "threats", "errors", "__version__"}
     assert not {name for name in names if not re.search(rf'id="boundflow\.(?:errors\.|lift\.)?{name}"', reference)}
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ import torch.nn as nn
 import torch.nn.functional as F
 from poisons import Data, Poison
 from torch import Tensor
+from torch.func import functional_call, vmap
 
 import boundflow as bf
 
@@ -41,6 +43,28 @@ LOSSES = {
     "mse": lambda z, y, w: (z[:, 0] - y) ** 2 * w,
     "hinge": lambda z, y, w: torch.relu(1 - (2 * y - 1).to(z.dtype) * z[:, 0]) * w,
 }
+
+
+def plain_runs(
+    model: nn.Module, task: str, datasets: list[Data], order: list[Tensor], options: dict
+) -> dict[str, Tensor]:
+    """Ordinary SGD on every dataset: the parameters of each, stacked."""
+    model = copy.deepcopy(model)
+    parameters = {
+        name: value.detach().expand(len(datasets), *value.shape).clone().requires_grad_()
+        for name, value in model.named_parameters()
+    }
+    optimizer = torch.optim.SGD(list(parameters.values()), **options)
+    x, y, w = (torch.stack([getattr(data, name) for data in datasets]) for name in ("x", "y", "weights"))
+
+    def loss(values: dict[str, Tensor], x: Tensor, y: Tensor, w: Tensor) -> Tensor:
+        return LOSSES[task](functional_call(model, values, (x,)), y, w).sum() / len(x)
+
+    for index in order:
+        optimizer.zero_grad()
+        vmap(loss)(parameters, x[:, index], y[:, index], w[:, index]).sum().backward()
+        optimizer.step()
+    return {name: value.detach() for name, value in parameters.items()}
 
 
 def batches(size: int | None, epochs: int) -> list[Tensor]:

@@ -24,6 +24,7 @@ class Category(Change):
         self.columns = [int(column) for column in columns]
         if min(self.columns, default=-1) < 0:
             raise ValueError(f"a category needs columns, counted from 0, not {self.columns}")
+        self.column = min(self.columns)  # by which an audit names the group
 
     def __repr__(self) -> str:
         return f"Category({self.columns!r}){self._restricted()}"

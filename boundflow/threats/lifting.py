@@ -9,6 +9,7 @@ not moved was not rounded.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -19,6 +20,7 @@ from .. import layout, rounding
 from ..bounded import Bounded
 from ..clean_state import Remainder
 from ..forms import Form, ball_form
+from ..recorded import LABEL, PRESENCE, Meaning
 from ..rows import Rows
 from ..rules.linear import combination
 from ..sample_axis import SampleAxis, Samples
@@ -70,7 +72,7 @@ class Lifting:
                     found.append(self._made(change, clause.budget is not None))
                     parts += [number] * len(found[-1].deviation.generators)
                 number += 1
-        rows = self._rows(parts)
+        rows = self._rows(parts, found)
         whose = self._samples(rows)
         inputs, targets, weights = (self._set(what, found, rows, whose, len(parts)) for what in self.values)
         if any(made.change.adds_to_one for made in found):
@@ -87,14 +89,15 @@ class Lifting:
             deviation = deviation.masked(positions(touched, values), values)
         return Made(change, budgeted, deviation)
 
-    def _rows(self, parts: list[int]) -> Rows | None:
+    def _rows(self, parts: list[int], found: list[Made]) -> Rows | None:
         """The symbols of the batch, one for each sample and part; None where nothing is tracked."""
         if self.symbols is None or not parts:
             return None
         if self.guests:
             return self.symbols.of_guests(len(self.samples), np.array(parts))
         if self.symbols.tracks:
-            return self.symbols.of_samples(self.samples, self._fingerprints(), np.array(parts))
+            meaning = partial(self._meaning, found)
+            return self.symbols.of_samples(self.samples, self._fingerprints(), np.array(parts), meaning)
         return None
 
     def _samples(self, rows: Rows | None) -> Samples:
@@ -105,6 +108,30 @@ class Lifting:
         if rows is not None and rows.batch is not None:
             return Samples.of(rows.batch, self.threat.budget, zero_when_clean)
         return Samples(self.samples, self.threat.budget, zero_when_clean)
+
+    def _meaning(self, found: list[Made]) -> Meaning:
+        """What the rows stand for: the column each moves, and what was recorded there."""
+        columns, values = [], []
+        for change, _, deviation in found:
+            rows = deviation.generators
+            named = {"targets": LABEL, "weights": PRESENCE}.get(change.about, change.column)
+            diagonal = isinstance(rows, Diagonal) and change.about == "inputs"
+            columns.append(rows.features.cpu().numpy() if diagonal else np.full(len(rows), named))  # type: ignore[union-attr]
+            values.append(self._recorded(change, deviation))
+        return Meaning(np.concatenate(columns), *(np.concatenate(part, 1) for part in zip(*values, strict=True)))
+
+    def _recorded(self, change: Change, deviation: Deviation) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """What was observed, center and reach of each row of a change, (B, rows); rows at 0 have reach 0."""
+        observed = self.values[change.about] if change.has_clean_state else self.raw
+        rows, count = deviation.generators, len(observed)
+        if isinstance(rows, Diagonal):
+            parts = (observed, deviation.center, rows.radius)
+            return tuple(part.reshape(count, -1)[:, rows.features].detach().cpu().numpy() for part in parts)  # type: ignore[return-value]
+        nothing = np.zeros((count, len(rows)))
+        if change.has_clean_state:
+            return nothing, nothing, nothing
+        reach = rows.abs().reshape(len(rows), count, -1).amax(2).T.detach().cpu().numpy()
+        return np.full_like(reach, np.nan), nothing, reach  # no filled-in number could be told apart: it stays open
 
     def _fingerprints(self) -> np.ndarray:
         flat = [self.raw.detach().cpu().reshape(len(self.raw), -1).double()]

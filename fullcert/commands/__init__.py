@@ -6,12 +6,14 @@ from typing import Annotated
 import typer
 
 from fullcert.commands.attack import attack
+from fullcert.commands.audit import audit
 from fullcert.commands.certify import certify
 from fullcert.commands.datasets import datasets
 from fullcert.commands.report import report
 from fullcert.commands.reproduce import reproduce
 from fullcert.commands.sign import sign
 from fullcert.commands.train import train
+from fullcert.commands.tune import tune
 from fullcert.commands.validate import validate
 from fullcert.commands.verify import verify
 from fullcert.mistakes import Mistake
@@ -23,8 +25,12 @@ application = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 application.command(epilog="Example: fullcert train --dataset two-moons --epsilon 0.001 --out runs/moons")(train)
+application.command(
+    epilog="Example: fullcert tune --data people.csv --target income --trusted clean.csv --out tuned.toml"
+)(tune)
 application.command(epilog="Example: fullcert certify runs/people new-people.csv --out answers.csv")(certify)
 application.command(epilog="Example: fullcert attack runs/moons --steps 5")(attack)
+application.command(epilog="Example: fullcert audit runs/people --budget 50 --out check.csv")(audit)
 application.command(epilog="Example: fullcert report runs/moons")(report)
 application.command(epilog="Example: fullcert reproduce epsilon --quick --figure epsilon.svg")(reproduce)
 application.command(epilog="Example: fullcert sign runs/moons --key my.key")(sign)

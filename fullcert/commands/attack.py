@@ -9,7 +9,7 @@ import typer
 
 from fullcert import runs
 from fullcert.commands import results
-from fullcert.mistakes import check_known
+from fullcert.mistakes import Mistake, check_known
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -74,13 +74,12 @@ def attack(
 
 def report_again(run: Path) -> None:
     """The report of the run, which now tells of the attack, if the run has what it is made of."""
-    from fullcert.report import render
-    from fullcert.unpacking import DAMAGE
+    from fullcert.commands.pages import page_of
 
     if (run / runs.EVALUATION).is_file():
         try:
-            page = render(runs.read_json(run / runs.EVALUATION), runs.read_json(run / runs.ATTACK))
-        except DAMAGE:
+            page = page_of(run)
+        except Mistake:
             return  # `fullcert report` says what is wrong with it
         runs.write(run / runs.REPORT, page.encode())
 

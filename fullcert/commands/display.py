@@ -17,7 +17,6 @@ from fullcert.numerals import above, below, number, percent, width
 from fullcert.stepping import StepLog
 
 SHOWN = 20  # answers
-ADVICE = "a smaller threat, fewer epochs, a smaller learning rate, a smooth activation or the zonotope"
 
 
 @contextmanager
@@ -66,9 +65,10 @@ def show(metrics: dict[str, Any], out: Path | None, console: Console) -> None:
     console.print(table)
     if "claim" in metrics:
         console.print(metrics["claim"], highlight=False, markup=False)
-    little = metrics.get("certified_accuracy", 1.0) < metrics.get("majority_accuracy", 0.0)
-    if "void_at_step" in metrics or little:
-        console.print(f"What may help: {ADVICE}.", highlight=False)
+    if metrics.get("advice"):
+        console.print("What this run shows, and what to type:", highlight=False)
+    for sentence in metrics.get("advice", []):
+        console.print(f"- {sentence}", highlight=False, markup=False)
     if out:
         for name, file in (("decision barriers", runs.PICTURE), ("report", runs.REPORT)):
             if (out / file).exists():

@@ -7,8 +7,7 @@ import typer
 
 from fullcert import runs
 from fullcert.commands import results
-from fullcert.mistakes import Mistake
-from fullcert.unpacking import DAMAGE
+from fullcert.commands.pages import page_of
 
 
 def report(
@@ -20,22 +19,12 @@ def report(
     quiet: results.Quiet = False,
 ) -> None:
     """Write the report of a run: one HTML file that needs nothing else."""
-    from jinja2 import TemplateError
-
-    from fullcert.report import render
-
-    broken: tuple[type[Exception], ...] = (*DAMAGE, TemplateError)
-    evaluation = runs.read_json(runs.existing(run, runs.EVALUATION))
-    attack = runs.read_json(run / runs.ATTACK) if (run / runs.ATTACK).is_file() else None
+    runs.existing(run, runs.EVALUATION)
     target = out or run / runs.REPORT
     results.check(json)
     runs.check_writable(target)
-    try:
-        page, headline = render(evaluation, attack), dict(evaluation["headline"])
-    except broken as error:
-        why, names = " ".join(str(error).split()), [runs.EVALUATION, *([runs.ATTACK] if attack is not None else [])]
-        raise Mistake(f"{run / ' or '.join(names)} is damaged or of another version: {why}") from None
+    page = page_of(run)
     runs.write(target, page.encode())
-    results.give(json, {"report": str(target), **headline})
+    results.give(json, {"report": str(target), **dict(runs.read_json(run / runs.EVALUATION)["headline"])})
     if not quiet and json != "-":
         print(f"report: {target}")

@@ -41,7 +41,6 @@ def train(
     Defaults of Network and Training go by rules over data, network, domain and threat: see docs/command.md.
     """
     import jinja2  # noqa: F401  (what the results need: if it is missing, say so before training)
-    import matplotlib  # noqa: F401
     import safetensors  # noqa: F401
 
     from fullcert.commands.display import working
@@ -68,6 +67,7 @@ def train(
 
 def performed(recipe: Any, lock: Any, resume: bool, tensorboard: Path | None, quiet: bool) -> dict[str, Any]:
     """Train and test; with a folder, whose lock this is, everything is written there."""
+    from fullcert.advice import advice
     from fullcert.commands.display import following, working
     from fullcert.evaluation import essence, evaluate, measure, on_test
     from fullcert.report.claims import claim
@@ -84,6 +84,9 @@ def performed(recipe: Any, lock: Any, resume: bool, tensorboard: Path | None, qu
         test = on_test(recipe, certificate)
         metrics = measure(recipe, certificate, test)
         metrics["claim"] = claim(essence(recipe, certificate, test, metrics))
+        found = advice(recipe, certificate, metrics, log.steps)
+        if found:
+            metrics["advice"] = found
         if lock:
             evaluation = evaluate(recipe, certificate, test, metrics, log.steps, progress)
             progress("writing the report")
@@ -186,12 +189,13 @@ def begin(out: Path, recipe: Any, resume: bool, overwrite: bool) -> None:
 
 def finish(out: Path, recipe: Any, certificate: Any, metrics: dict[str, Any], evaluation: dict[str, Any]) -> None:
     """The result of a run, and no checkpoint any more."""
-    from fullcert.figures import barriers
     from fullcert.report import render
+    from fullcert.report.barriers import drawn
 
     certificate.save(out / runs.CERTIFICATE)
-    if recipe.task.planar and recipe.data.classes == 2:
-        runs.write(out / runs.PICTURE, barriers(recipe, certificate))
+    picture = drawn(evaluation)
+    if picture is not None:
+        runs.write(out / runs.PICTURE, picture.encode())
     runs.write(out / runs.EVALUATION, runs.as_line(evaluation).encode())
     runs.write(out / runs.REPORT, render(evaluation).encode())
     runs.write(out / runs.METRICS, runs.as_json(metrics).encode())

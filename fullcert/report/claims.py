@@ -91,6 +91,9 @@ def key_figures(evaluation: dict[str, Any]) -> list[Figure]:
     if headline.get("mean_absolute_error") is not None:
         error = width(headline["mean_absolute_error"])  # rounded up
         figures.append(Figure("Mean absolute error", error, "of the model trained on the data as they are"))
+    if headline.get("certified_mean_absolute_error") is not None:
+        error = width(headline["certified_mean_absolute_error"])
+        figures.append(Figure("Certified error", error, "mean absolute error at most, whatever the attacker did"))
     if headline.get("majority_accuracy") is not None:
         share = percent(headline["majority_accuracy"], ROUND_CEILING)
         figures.append(Figure("Majority", share, "right for always answering the most frequent class of the test set"))

@@ -18,15 +18,17 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from fullcert.numerals import above, below, count, nearest, number, percent, width
-from fullcert.report import claims, regions
+from fullcert.report import barriers, claims, decisions, regions
 from fullcert.report.charts import Bar, Chart, Line, Row, bar_chart, line_chart
+from fullcert.report.features import feature_chart
 
 FORMAT = 1
 BARS = 20  # layers that are drawn; the widest ones, if there are more
 
 
-def render(evaluation: dict[str, Any], attack: dict[str, Any] | None = None) -> str:
-    """The report as the text of an HTML file; with what attacks found, if they were made."""
+def render(evaluation: dict[str, Any], beside: dict[str, dict[str, Any]] | None = None) -> str:
+    """The report as the text of an HTML file; ``beside`` is what was found out about the run afterwards, by name."""
+    beside = beside or {}
     if evaluation["format"] != FORMAT:
         raise ValueError(f"an evaluation of format {evaluation['format']} cannot be shown, only of format {FORMAT}")
     script = source("report.js")
@@ -38,8 +40,14 @@ def render(evaluation: dict[str, Any], attack: dict[str, Any] | None = None) -> 
         short=claims.short(evaluation),
         key_figures=claims.key_figures(evaluation),
         parts=claims.parts(evaluation),
-        attack=None if attack is None else claims.attack_claim(attack),
-        attack_parts=[] if attack is None else claims.attack_parts(attack),
+        attack=claims.attack_claim(beside["attack"]) if "attack" in beside else None,
+        attack_parts=claims.attack_parts(beside["attack"]) if "attack" in beside else [],
+        decisions=decisions.decisions(evaluation),
+        by_class=decisions.by_class(evaluation),
+        beside=beside,
+        placed=any("line" in row for row in evaluation["samples"]),
+        named=any("id" in row for row in evaluation["samples"]),
+        features=feature_chart(evaluation),
         training=training_charts(evaluation),
         radii=radius_chart(evaluation),
         picture=picture(evaluation),
@@ -86,6 +94,7 @@ def training_charts(evaluation: dict[str, Any]) -> list[Chart]:
     accuracy = accuracy_chart(
         "Accuracy over the steps",
         "step",
+        caption=measured_on(evaluation),
         certified=series(steps, "step", "certified_accuracy"),
         nominal=series(steps, "step", "nominal_accuracy"),
     )
@@ -103,6 +112,15 @@ def training_charts(evaluation: dict[str, Any]) -> list[Chart]:
         caption="At the center of the set of all models.",
     )
     return [chart for chart in (accuracy, widths, losses, layer_chart(evaluation["layers"])) if chart.rows]
+
+
+def measured_on(evaluation: dict[str, Any]) -> str:
+    """On which samples the accuracies over the steps were measured: not those of the headline."""
+    given = evaluation.get("measured")
+    if not given:
+        return "Measured on some samples while it trained: the headline is of the whole test set, and differs."
+    samples, split = count(given["samples"]), given["split"]
+    return f"Measured on {samples} {split} samples while it trained: the headline is of all test samples, and differs."
 
 
 def accuracy_chart(title: str, across: str, caption: str = "", **lines: list[tuple[float, float]]) -> Chart:
@@ -189,7 +207,8 @@ def picture(evaluation: dict[str, Any]) -> regions.Picture | None:
         for entry in evaluation["radii"]
         if entry.get("certified_accuracy") is not None
     }
-    return regions.picture(evaluation["plane"], evaluation["classes"], shares)
+    plane = evaluation["plane"]
+    return regions.picture({**plane, "start": barriers.visible(plane)}, evaluation["classes"], shares)
 
 
 # --- samples ------------------------------------------------------------------------------------------------------
@@ -203,6 +222,7 @@ def samples(evaluation: dict[str, Any]) -> dict[str, Any]:
         "task": evaluation["task"],
         "classes": evaluation["classes"],
         "row": [row["row"] for row in rows],
+        **{name: [row.get(name) for row in rows] for name in ("line", "id") if any(name in row for row in rows)},
         "certified": [int(row["certified"]) for row in rows],
         "margin": [compact(row.get("margin"), below) for row in rows],
         "lower": [[compact(value, below) for value in values] for values in lower],
@@ -232,10 +252,10 @@ def widest(lower: list[float | None], upper: list[float | None]) -> float | None
 
 
 def compact(value: float | None, rounded: Callable[[float, int], float]) -> float | int | None:
-    """The value with five digits; whole numbers without a point."""
+    """The value with three digits; whole numbers without a point."""
     if value is None:
         return None
-    short = rounded(value, 5)
+    short = rounded(value, 3)
     return int(short) if abs(short) < 1e15 and short == int(short) else short
 
 

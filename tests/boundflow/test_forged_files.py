@@ -141,6 +141,26 @@ CERTIFICATES: dict[str, tuple[Forgery, str]] = {
     "an owner that is nobody": (put("symbols.owner", lambda o: torch.full_like(o, -1)), "belongs to nobody"),
     "a part of no threat": (put("symbols.part", lambda p: p + 7), "no part of the threat"),
     "no symbols": (without("symbols.part"), "mean nothing"),
+    "too few columns": (put("symbols.column", lambda c: c[1:]), "columns"),
+    "a column with a negative number": (put("symbols.column", lambda c: with_first(c, -9)), "negative number"),
+    "columns without what is recorded": (without("symbols.values"), "mean nothing without the rest"),
+    "more recorded than symbols": (put("symbols.values", lambda v: torch.zeros(3, 2).double()), "as much as"),
+    "recorded of no symbol": (
+        both(
+            put("symbols.recorded", lambda r: torch.tensor([2**39])),
+            put("symbols.values", lambda v: torch.tensor([[0.5], [0.0], [1.0]]).double()),
+        ),
+        "belongs to no symbol",
+    ),
+    "recorded out of reach": (
+        both(
+            put("symbols.recorded", lambda r: torch.tensor([0])),
+            put("symbols.values", lambda v: torch.tensor([[1.5], [0.0], [1.0]]).double()),
+        ),
+        "where its symbol cannot reach",
+    ),
+    "verified samples that are words": (say(verified=["all"]), "verified samples are no list"),
+    "filled cells that are a word": (say(filled_cells="many"), "filled in is no number"),
     "a budget that is negative": (say(budgets=[-1]), "not a number of samples"),
     "a budget that is a word": (say(budgets=["all"]), "not a number of samples"),
     "budgets that are no list": (say(budgets=4), "budgets are no list"),

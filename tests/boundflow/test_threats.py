@@ -11,7 +11,7 @@ import pytest
 import torch
 import torch.nn as nn
 from poisons import Data, Poison
-from threat_cases import FEATURES, LOSSES, SAMPLES, THREATS, T, batches, certified, network, observed
+from threat_cases import FEATURES, LOSSES, SAMPLES, THREATS, T, batches, certified, network, observed, plain_runs
 from torch import Tensor
 from torch.func import functional_call, vmap
 
@@ -19,28 +19,6 @@ import boundflow as bf
 from boundflow import clean_state, symbol_numbers
 
 DRAWS = 60  # poisoned datasets of each threat
-
-
-def plain_runs(
-    model: nn.Module, task: str, datasets: list[Data], order: list[Tensor], options: dict
-) -> dict[str, Tensor]:
-    """Ordinary SGD on every dataset: the parameters of each, stacked."""
-    model = copy.deepcopy(model)
-    parameters = {
-        name: value.detach().expand(len(datasets), *value.shape).clone().requires_grad_()
-        for name, value in model.named_parameters()
-    }
-    optimizer = torch.optim.SGD(list(parameters.values()), **options)
-    x, y, w = (torch.stack([getattr(data, name) for data in datasets]) for name in ("x", "y", "weights"))
-
-    def loss(values: dict[str, Tensor], x: Tensor, y: Tensor, w: Tensor) -> Tensor:
-        return LOSSES[task](functional_call(model, values, (x,)), y, w).sum() / len(x)
-
-    for index in order:
-        optimizer.zero_grad()
-        vmap(loss)(parameters, x[:, index], y[:, index], w[:, index]).sum().backward()
-        optimizer.step()
-    return {name: value.detach() for name, value in parameters.items()}
 
 
 def assert_contains(threat: Any, poison: Poison, task: str, data: Data, domain: str, **options: Any) -> bf.Certificate:

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 import pytest
 from playwright.sync_api import Browser, Locator, Page, Route, expect, sync_playwright
@@ -218,7 +219,7 @@ def test_a_regression_speaks_of_bounds() -> None:
     page = report.render(regression())
     assert "could have moved any of these 37 predictions out of its bounds, which are 0.12 wide on average." in page
     assert "Mean absolute error" in page and "Accuracy over the steps" not in page and "Certified accuracy" not in page
-    assert "Mean width of the predictions" in page and data_of(page)["label"][0] == 0.43857
+    assert "Mean width of the predictions" in page and data_of(page)["label"][0] == 0.439
 
 
 def test_what_is_missing_is_left_out() -> None:
@@ -464,7 +465,7 @@ def numbers(texts: list[str]) -> list[float]:
 
 
 def header(page: Page, name: str) -> Locator:
-    return page.locator("#table th").filter(has_text=re.compile(f"^{name}$"))
+    return page.locator("#table th").filter(has=page.locator("button", has_text=re.compile(f"^{name}$")))
 
 
 def overflow(page: Page) -> int:
@@ -476,11 +477,12 @@ def test_the_slider_moves_the_picture_and_its_words(opened: Opened) -> None:
     slider, words = page.get_by_label("Test radius", exact=True), page.locator("#radius-words")
     shown = page.locator("#plane .radius.shown:not(.names)")
     expect(words).to_have_text(
-        re.compile(r"^Test radius 0: .* of the plane is certified; certified accuracy .* 90\.0 %")
+        re.compile(r"^Test radius 0\.1: .* of the plane is certified; certified accuracy .* 80\.0 %")
     )
+    assert slider.input_value() == "2"  # where the picture is: the band can be seen there
     first = shown.locator("path").first.get_attribute("d")
     slider.focus()
-    page.keyboard.press("ArrowRight")
+    page.keyboard.press("ArrowLeft")
     expect(words).to_have_text(re.compile(r"^Test radius 0\.01: .*89\.0 %"))
     expect(slider).to_have_attribute("aria-valuetext", "0.01")
     assert shown.count() == 1 and shown.locator("path").first.get_attribute("d") != first
@@ -617,9 +619,93 @@ def test_a_phone_does_not_scroll_sideways(opened: Opened, source: Callable[[], d
     assert overflow(page) <= 0
 
 
+def test_decisions_come_first(opened: Opened) -> None:
+    """What to trust and what to review, and all of the latter one click away."""
+    page = opened(evaluation())
+    sections = page.locator("main section").evaluate_all("all => all.map((one) => one.id)")
+    assert sections[:2] == ["result", "decisions"] and sections[-1] == "training"
+    assert "180 predictions: nobody within the threat could have changed them." in page.locator(".trust").inner_text()
+    assert "20 predictions: the bounds could not decide." in page.locator(".review").inner_text()
+    assert page.locator("#review tbody tr").count() == 12
+    margins = numbers(page.locator("#review tbody td:nth-child(4)").all_inner_texts())
+    assert margins == sorted(margins, reverse=True) and margins[0] <= 0
+    page.locator("#all-abstained").click()
+    expect(page.locator("#counted")).to_have_text("20 of 200 samples")
+    rows = page.locator(".confusion tbody tr")
+    cells = [[cell.strip() for cell in rows.nth(place).locator("td").all_inner_texts()] for place in range(2)]
+    assert sum(int(cell) for row in cells for cell in row[2:]) == 200 and cells[0][1].endswith("%")
+
+
+def test_samples_are_found_by_their_line_and_id(opened: Opened) -> None:
+    rows = [{**sample(row), "line": row + 2, "id": f"P-{row:03d}"} for row in range(50)]
+    page = opened(evaluation(samples=50) | {"samples": rows})
+    assert page.locator("#review tbody td").first.inner_text().startswith("P-0")
+    assert "(line " in page.locator("#review tbody td").first.inner_text()
+    page.get_by_label("Row number or class, line, id").fill("p-017")
+    assert column(page, "Line") == ["19"] and column(page, "Id") == ["P-017"]
+
+
+def test_a_phone_has_cards(opened: Opened) -> None:
+    """Every cell of the table stands on the screen, with the name of its column."""
+    for source in (evaluation(), regression()):
+        page = opened(source, width=390)
+        cell = page.locator("#table tbody td").last
+        box = cell.bounding_box()
+        assert box is not None and box["x"] >= 0 and box["x"] + box["width"] <= 390 and overflow(page) <= 0
+        name = cell.evaluate("(cell) => getComputedStyle(cell, '::before').content")
+        assert name.strip('"') in ("Bounds, by width", "Bounds and true value")
+
+
+WEIGHTS = {
+    "rows": [
+        {"name": "age", "towards": "much", "lower": 0.5, "upper": 0.7, "plain": 0.6},
+        {"name": "town=north", "towards": "much", "lower": -0.5, "upper": 0.2, "plain": -0.1},
+        {"name": "<b>", "towards": "much", "lower": -0.5, "upper": -0.2, "plain": -0.3},
+    ],
+    "left_out": 0,
+}
+
+
+def test_weights_of_a_linear_model_have_certain_signs(opened: Opened) -> None:
+    page = opened(evaluation(features=WEIGHTS))
+    figure = page.locator("#features figure")
+    assert "The sign of 2 of 3 is certain" in figure.locator("figcaption").inner_text()
+    assert figure.locator(".bound.sure").count() == 2 and figure.locator(".bound.unsure").count() == 1
+    signs = figure.locator("tbody td:last-child").all_text_contents()
+    assert signs == ["+", "not certain", "−"]
+
+
+AUDIT = {
+    "audited": 20,
+    "unowned_share": 0.25,
+    "columns": [{"column": "age", "share": 0.75}, {"column": "hours", "share": 0.25}],
+    "checklist": {"claim": "If these 2 rows prove as recorded, 3 more predictions are certain.", "rows": [
+        {"line": 17, "sample": 3, "share": 0.2}, {"sample": 8, "id": "A-8", "share": 0.1}]},
+}  # fmt: skip
+
+
+def test_an_audit_has_a_section_of_its_own(opened: Opened) -> None:
+    assert "What to check next" not in report.render(evaluation())
+    page = report.render(evaluation(), {"audit": AUDIT})
+    assert "3 more predictions are certain" in page and "age 75.0 %" in page
+    assert "line 17" in page and "A-8, sample 8" in page and 'href="#audit"' in page
+
+
+def test_barriers_are_drawn_where_the_band_can_be_seen() -> None:
+    drawn = report.barriers.drawn(evaluation())
+    assert drawn is not None and drawn.startswith("<svg ") and "prefers-color-scheme: dark" in drawn
+    assert "test radius 0.1" in drawn and report.barriers.drawn(evaluation(plane=None)) is None
+    ElementTree.fromstring(drawn)
+
+
+def test_the_curve_says_on_which_samples_it_was_measured() -> None:
+    page = report.render(evaluation(measured={"samples": 80, "split": "validation"}))
+    assert "Measured on 80 validation samples while it trained" in page
+
+
 def test_regression_has_a_table_of_its_own(opened: Opened) -> None:
     page = opened(regression())
-    assert column(page, "Width")[0] == "2.5715" and column(page, "Lower")[0] == "0.42857"
+    assert column(page, "Width")[0] == "2.58" and column(page, "Lower")[0] == "0.428"
     header(page, "Width").get_by_role("button").click()
     header(page, "Width").get_by_role("button").click()
     assert column(page, "Row")[0] == "39"

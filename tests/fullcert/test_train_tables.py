@@ -108,7 +108,7 @@ def test_missing_values_of_a_plane_can_be_drawn(command: Command, tmp_path: Path
     assert plane["features"] == ["age", "hours"] and len(plane["nominal"]) == plane["points"] ** 2
     told = [label for _, pairs in evaluated(tmp_path / "run")["details"] for label, _ in pairs]
     assert ("curve over the test radius" in told) == bool(evaluated(tmp_path / "run")["radii"])
-    assert (tmp_path / "run" / "barriers.png").exists()
+    assert (tmp_path / "run" / "barriers.svg").exists()
 
 
 def test_a_table_of_words_alone(command: Command, table: Path, tmp_path: Path) -> None:

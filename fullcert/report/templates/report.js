@@ -98,7 +98,7 @@
       find("#plane").setAttribute("aria-label", words);
       find("#radius-words").textContent = words;
     });
-    slider.value = "0"; // browsers remember where a slider was; the picture begins at the first radius
+    slider.value = slider.defaultValue; // browsers remember where a slider was; the picture begins where the page says
   }
 
   // --- the table of samples ---
@@ -112,6 +112,8 @@
   // what a column sorts by
   const keys = {
     row: (index) => data.row[index],
+    line: (index) => data.line[index],
+    id: (index) => data.id[index],
     true: (index) => data.true[index],
     label: (index) => data.label[index],
     status: (index) => data.certified[index],
@@ -136,7 +138,9 @@
     const chosen = (name) => find(`#${name}`)?.value ?? "";
     const [status, rightness, label, text] = [chosen("status"), chosen("rightness"), chosen("class"), chosen("text").trim().toLowerCase()];
     const holds = (index) => {
-      if (/^\d+$/.test(text)) return String(data.row[index]).startsWith(text);
+      const places = [data.row, data.line, data.id].filter(Boolean).map((column) => String(column[index] ?? "").toLowerCase());
+      if (places.some((place) => place.startsWith(text))) return true;
+      if (/^\d+$/.test(text)) return false;
       return !regression && [named("true"), named("label")].some((name) => (name(index) ?? "").toLowerCase().includes(text));
     };
     return samples.filter((index) =>
@@ -144,16 +148,41 @@
       && (!label || String(data.label[index]) === label) && (!text || holds(index)));
   }
 
+  // one axis for all intervals, with zero in it; the few that reach furthest are cut off at its ends
   const [lowest, highest] = [data.lower, data.upper].map((columns, high) => {
-    let extreme = 0; // zero is always in the picture
-    for (const column of columns) for (const value of column) extreme = high ? Math.max(extreme, value) : Math.min(extreme, value);
-    return extreme;
+    const ends = columns.flat().filter((value) => value !== null).sort((a, b) => a - b);
+    const last = ends.length - 1;
+    const end = ends.length ? ends[high ? Math.ceil(last * 0.98) : Math.floor(last * 0.02)] : 0;
+    return high ? Math.max(end, 0) : Math.min(end, 0);
   });
+  const short = (value) => written(Number(value.toPrecision(2)));
+  const place = (value) => 2 + 116 * Math.min(Math.max((value / 2 - lowest / 2) / (highest / 2 - lowest / 2 || 1), 0), 1); // halves do not overflow
+
+  function axis() {
+    const cell = element("span", undefined, "axis-ends");
+    const zero = element("span", "0");
+    zero.style.left = `${(place(0) / 120) * 100}%`;
+    const near = (place(0) < 26 || place(0) > 94);
+    if (lowest < 0) cell.append(element("span", short(lowest), "low"));
+    if (!near || lowest === 0 || highest === 0) cell.append(zero);
+    if (highest > 0) cell.append(element("span", short(highest), "high"));
+    return cell;
+  }
+
+  function spanned(index) {
+    const cell = element("td", undefined, "drawn");
+    const [low, high, value] = [data.lower[index][0] ?? null, data.upper[index][0] ?? null, data.true[index]];
+    const picture = drawing("svg", { viewBox: "0 0 120 14", "aria-hidden": "true" });
+    picture.append(drawing("path", { class: "zero", d: `M${place(0)} 0V14` }));
+    if (low !== null && high !== null) picture.append(drawing("path", { class: "bound", d: `M${place(low)} 7H${Math.max(place(high), place(low) + 1.5)}` }));
+    if (value !== null) picture.append(drawing("path", { class: "truth", d: `M${place(value)} 2V12` }));
+    cell.append(picture);
+    return cell;
+  }
 
   function intervals(index) {
     const cell = element("span", undefined, "intervals");
     const [lower, upper] = [data.lower[index], data.upper[index]];
-    const place = (value) => 2 + 116 * ((value / 2 - lowest / 2) / (highest / 2 - lowest / 2 || 1)); // halves do not overflow
     const many = lower.length > DETAILED;
     const pitch = many ? 3 : 6;
     const height = pitch * lower.length + 2;
@@ -181,6 +210,9 @@
 
   const cells = {
     row: (index) => element("td", written(data.row[index]), "numeric"),
+    line: (index) => element("td", written(data.line[index]), "numeric"),
+    id: (index) => element("td", data.id[index] ?? "–", "wide"),
+    drawn: spanned,
     true: (index) => element("td", regression ? written(data.true[index]) : named("true")(index) ?? "–", regression ? "numeric" : "wide"),
     label: (index) => element("td", regression ? written(data.label[index]) : named("label")(index) ?? "–", regression ? "numeric" : "wide"),
     status: (index) => {
@@ -202,6 +234,7 @@
 
   const headings = all("#table th");
   const columns = headings.map((heading) => heading.dataset.key);
+  const names = headings.map((heading) => heading.textContent.trim()); // what a cell is called where it stands alone
 
   function draw() {
     const pages = Math.max(1, Math.ceil(state.found.length / PAGE));
@@ -209,7 +242,11 @@
     const shown = state.found.slice(state.page * PAGE, (state.page + 1) * PAGE);
     find("#table tbody").replaceChildren(...shown.map((index) => {
       const row = element("tr");
-      row.append(...columns.map((column) => cells[column](index)));
+      row.append(...columns.map((column, place) => {
+        const cell = cells[column](index);
+        cell.dataset.label = names[place];
+        return cell;
+      }));
       return row;
     }));
     for (const heading of headings) {
@@ -240,8 +277,10 @@
       find("#class").append(option);
     });
     for (const heading of headings) {
-      if (["row", "margin", "lower", "upper"].includes(heading.dataset.key) || (regression && heading.dataset.key !== "status")) heading.classList.add("numeric");
-      find("button", heading).addEventListener("click", () => {
+      const { key } = heading.dataset;
+      if (["row", "line", "margin", "lower", "upper"].includes(key) || (regression && !["status", "id", "drawn"].includes(key))) heading.classList.add("numeric");
+      if (key === (regression ? "drawn" : "width")) heading.append(axis());
+      find("button", heading)?.addEventListener("click", () => {
         const again = state.key === heading.dataset.key;
         [state.key, state.direction] = [heading.dataset.key, again ? -state.direction : 1];
         update();
@@ -250,6 +289,7 @@
     const controls = all(".filters select, .filters input");
     for (const control of controls) control.addEventListener("input", update);
     find("#reset").addEventListener("click", () => { for (const control of controls) control.value = ""; update(); });
+    find("#all-abstained")?.addEventListener("click", () => { find("#status").value = "0"; update(); });
     const turn = (name, page) => find(name).addEventListener("click", () => { state.page = page(); draw(); });
     turn("#first", () => 0);
     turn("#previous", () => state.page - 1);

@@ -1,0 +1,170 @@
+"""Training samples that somebody has verified: their symbols are fixed, and nothing is trained again.
+
+Of every execution w (one dataset, one order of roundings) a parameter is
+
+    theta(w) = c + sum_k G_k xi_k(w) + rho zeta(w)
+
+with one value of every symbol. Where sample i of that dataset is as it was recorded, its symbols are known: 0 where the
+center of its set is the observed value, ``(recorded - center) / reach`` elsewhere (`recorded.py`). So all datasets that
+leave the verified samples V alone give models in
+
+    c + sum_(k of V) G_k xi_k + sum_(k not of V) G_k xi_k + rho zeta,     intersected with [lower, upper] as before:
+
+rows of V go into the center, and what the enclosure of their values and the sum may be off by goes into the radius.
+Under a budget, no verified sample is among the touched ones, so the k largest terms are those of the others: dropping
+rows does exactly that. Errors that had absorbed what a verified sample could do stay as they are, which is
+conservative. A cell in which nothing is recorded keeps its symbol, until a value is filled in.
+"""
+
+from __future__ import annotations
+
+import copy
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from . import rounding
+from .bounded import Bounded
+from .context import using
+from .errors import BoundFlowError
+from .forms import Form
+from .recorded import Recorded
+from .rows import Rows
+from .sets import Set, concretised, intersected
+from .symbol_numbers import NOBODY
+from .symbols import Symbols
+
+OLD = "this certificate does not say what was recorded of its samples, as files of earlier versions: train it again"
+UNTRACKED = (
+    "this run did not track its samples, so what they did cannot be told apart: train with the zonotope domain, a "
+    "threat to samples that are not replaced, and enough memory for rows"
+)
+
+
+class Fixed(NamedTuple):
+    """Symbols whose value is known, (n) ascending, and bounds of the values, (2, n)."""
+
+    numbers: np.ndarray
+    values: Tensor
+    filled: int  # cells in which nothing had been recorded
+
+
+class Tracked(NamedTuple):
+    """The space of a set of models, the symbols that its parameters depend on, and who owns each."""
+
+    space: Symbols
+    symbols: np.ndarray
+    owners: np.ndarray
+
+
+def tracked(model: nn.Module | None) -> Tracked:
+    """What a set of models says about samples, or an error where it says nothing."""
+    sets = [p for p in model.parameters() if isinstance(p, Bounded) and p.affine] if model is not None else []
+    numbers = [deep_numbers(x) for x in sets]
+    if sets and sets[0].symbols is not None:
+        symbols = np.unique(np.concatenate(numbers))
+        owners = sets[0].symbols.owners_and_parts(symbols)[0]
+        if bool((owners != NOBODY).any()):
+            return Tracked(sets[0].symbols, symbols, owners)
+    raise BoundFlowError(UNTRACKED)
+
+
+def deep_numbers(x: Bounded) -> np.ndarray:
+    """The symbols that are not derived of which a set depends."""
+    rows, expansion = x.form.dense.rows, x.symbols.expansion if x.symbols is not None else None
+    if expansion is None:
+        return rows.numbers
+    return np.concatenate((expansion.deep.numbers, rows.numbers[expansion.view(rows).other.cpu().numpy()]))
+
+
+def fixed(known: Tracked, samples: np.ndarray, cells: np.ndarray | None, stand_in: bool = False) -> Fixed:
+    """What is known of the symbols of verified samples; ``cells`` (samples, features) fills in what was missing.
+
+    With ``stand_in`` a cell without a value counts as what plain training saw there: a forecast, and no more.
+    """
+    space, recorded = known.space, known.space.recorded()
+    if recorded is None:
+        raise BoundFlowError(OLD)
+    mine = known.symbols[np.isin(known.owners, samples)]
+    apart = recorded.among(mine)
+    opened = int(apart.is_open.sum())
+    apart = _filled(space, apart, samples, cells)
+    if stand_in:
+        apart = apart.filled(apart.center)
+    numbers = np.setdiff1d(mine, apart.numbers[apart.is_open])
+    values = torch.zeros(2, len(numbers), dtype=torch.float64)
+    with using(space.arithmetic):
+        values[:, torch.from_numpy(np.searchsorted(numbers, apart.numbers[~apart.is_open]))] = apart.symbols()
+    return Fixed(numbers, values, opened - int(apart.is_open.sum()))
+
+
+def _filled(space: Symbols, recorded: Recorded, samples: np.ndarray, cells: np.ndarray | None) -> Recorded:
+    """What is recorded, with the cells that were filled in; a value out of its range is refused."""
+    if cells is None or not len(recorded.numbers):
+        return recorded
+    owners, columns = space.owners_and_parts(recorded.numbers)[0], space.columns(recorded.numbers)
+    order = np.argsort(samples)
+    rows = order[np.searchsorted(samples, owners, sorter=order)]
+    given = np.where(columns >= 0, cells[rows, np.maximum(columns, 0)], np.nan)
+    outside = recorded.is_open & (np.abs(given - recorded.center) > recorded.reach)
+    if outside.any():
+        first = int(np.flatnonzero(outside)[0])
+        raise ValueError(
+            f"sample {owners[first]}: {given[first]:g} in column {columns[first]} is outside the range that its "
+            "missing value was said to have"
+        )
+    return recorded.filled(given)
+
+
+def with_fixed(model: nn.Module, space: Symbols, known: Fixed) -> nn.Module:
+    """The same set of models where some symbols are known."""
+    made = copy.deepcopy(model)
+    with torch.no_grad(), using(space.arithmetic):
+        for module in made.modules():
+            for held in (module._parameters, module._buffers, vars(module)):
+                for value in held.values():
+                    if isinstance(value, Bounded) and value.affine:
+                        value.set = _with_fixed(value, space, known)
+    return made
+
+
+def deep_rows(x: Bounded) -> tuple[Tensor, Rows, Tensor]:
+    """The rows of a set over symbols that are not derived, (K, elements), and what writing them out is off by."""
+    form = x.form.dense
+    assert x.symbols is not None
+    return x.symbols.expand(form.generators.reshape(len(form.rows), x.numel()), form.rows)
+
+
+def _with_fixed(x: Bounded, space: Symbols, known: Fixed) -> Set:
+    generators, rows, error = deep_rows(x)
+    gone, device = np.isin(rows.numbers, known.numbers), generators.device
+    places = torch.from_numpy(np.searchsorted(known.numbers, rows.numbers[gone]))
+    dropped, kept = (generators[torch.from_numpy(np.flatnonzero(part)).to(device)] for part in (gone, ~gone))
+    center, radius = _moved(x.form.dense, dropped, known.values[:, places].to(device), error)
+    form = Form(center, kept.reshape(len(kept), *x.shape), radius, Rows(rows.numbers[~gone]))
+    if not len(kept):
+        cut = intersected("verified", x.set, rounding.around(center, radius))
+        return Set(cut.bounds, None, space, nonnegative=x.set.nonnegative)
+    made = concretised("verified", x.set.bounds, form, space, x.set.nonnegative)
+    made.parameter = x.set.parameter
+    return made
+
+
+def _moved(form: Form, rows: Tensor, values: Tensor, error: Tensor) -> tuple[Tensor, Tensor]:
+    """The center with rows times values, which are known up to bounds (2, n), added to it; and the radius.
+
+    ``|sum G_k xi_k - sum G_k m_k| <= sum |G_k| off_k``, and a sum of n products and the center, converted, is off by
+    gamma_(n+2) times its moduli. Values at exactly 0 move nothing and cost nothing.
+    """
+    shape, dtype, count = form.center.shape, form.center.dtype, len(rows) + 2
+    middle, off = rounding.middle(values)
+    wide, size = rows.double(), rows.double().abs()
+    moved, moduli, spread = ((a @ b).reshape(shape) for a, b in ((middle, wide), (middle.abs(), size), (off, size)))
+    stays = (moduli == 0) & (spread == 0)
+    center = torch.where(stays, form.center, (form.center.double() + moved).to(dtype))
+    charge = rounding.gamma(count, dtype) * (form.center.abs() + moduli + spread) + rounding.tiny(count, dtype)
+    added = torch.where(stays, 0.0, rounding.up(spread + charge)).to(dtype)
+    added = rounding.up(rounding.up(added) + error.reshape(shape))
+    return center, torch.where(added == 0, form.radius, rounding.up(form.radius + added))

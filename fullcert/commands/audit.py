@@ -1,0 +1,124 @@
+"""`fullcert audit`: what predictions lean on, and which training rows to check first."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from fullcert import runs
+from fullcert.commands import results
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+SHOWN = 10  # rows on the terminal
+
+
+def audit(
+    run: Annotated[Path, typer.Argument(help="The folder of a run.")],
+    data: Annotated[
+        Path | None, typer.Argument(help="Rows like those of training.", show_default="the test samples of the run")
+    ] = None,
+    budget: Annotated[int, typer.Option(min=0, help="So many training rows can be checked.")] = 50,
+    verified: Annotated[
+        Path | None,
+        typer.Option(help="Rows that proved as recorded: a file with a column line, id or sample.", metavar="FILE"),
+    ] = None,
+    every: Annotated[
+        bool, typer.Option("--every", help="Explain all predictions, not the abstained ones only.")
+    ] = False,
+    source: Annotated[
+        str | None, typer.Option(help="A column of the training table that says where a row comes from.")
+    ] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(help="File for the rows to check: .csv, .parquet or .json.", show_default="a table here"),
+    ] = None,
+    report: Annotated[bool, typer.Option("--report", help="Put it into the report of the run, too.")] = False,
+    json: results.Json = None,
+    quiet: results.Quiet = False,
+) -> None:
+    """Say which training rows and columns abstained predictions lean on, and which rows to check first.
+
+    Rows that prove as recorded go into --verified FILE; the answers then hold without training again.
+    """
+    from rich.console import Console
+
+    from fullcert import auditing, tables
+    from fullcert.commands.display import working
+    from fullcert.mistakes import Mistake
+
+    results.check(json)
+    if out is not None:
+        runs.check_writable(out)
+        if out.suffix not in tables.WRITERS:
+            tables.written({}, out.suffix)
+    if report and data is not None:
+        raise Mistake("--report is about the test samples of the run: leave the rows away, or --report")
+    with working("auditing", hidden=quiet):
+        found = auditing.audited(run, data, budget, verified, every, source)
+    if out is not None:
+        runs.write(out, tables.written(to_check(found), out.suffix))
+    if report:
+        write_report(run, found)
+    results.give(json, found)
+    if not quiet:
+        show(found, out, Console(stderr=json == "-"))
+
+
+def to_check(found: dict[str, Any]) -> dict[str, list[Any]]:
+    """The rows to check as columns, in the order of their choice."""
+    rows = found["checklist"]["rows"]
+    names = [name for name in ("line", "id", "sample", "term", "share") if all(name in row for row in rows)]
+    return {"rank": list(range(1, len(rows) + 1)), **{name: [row[name] for row in rows] for name in names}}
+
+
+def write_report(run: Path, found: dict[str, Any]) -> None:
+    """Keep the audit with the run, and write its report again."""
+    from fullcert.commands.pages import page_of
+
+    runs.write(run / runs.AUDIT, runs.as_line(found).encode())
+    runs.write(run / runs.REPORT, page_of(run).encode())
+
+
+def show(found: dict[str, Any], out: Path | None, console: "Console") -> None:
+    """What the predictions lean on, the first rows to check, and what that would settle."""
+    from rich.table import Table
+
+    from fullcert.commands.display import share
+
+    def say(words: str) -> None:
+        console.print(words, highlight=False, markup=False)
+
+    say(f"{found['certified']:,} of {found['samples']:,} predictions are certain.")
+    if "certified_before" in found:
+        say(f"Without the {found['verified_rows']:,} verified rows: {found['certified_before']:,}.")
+    if not found["audited"]:
+        return
+    columns = ", ".join(f"{part['column']} {share(part['share'])}" for part in (found["columns"] or [])[:5])
+    told = f"by column {columns}" if found["columns"] else "this file does not name columns: train again for those"
+    say(f"What {found['audited']:,} predictions lean on: {told}; {share(found['unowned_share'])} belongs to no row.")
+    for part in found.get("sources", [])[:SHOWN]:
+        say(f"  {part['source']}: {share(part['share'])} from {part['rows']:,} rows")
+    rows = to_check(found)
+    if out is None and rows["rank"]:
+        table = Table(*rows)
+        for place in range(min(SHOWN, len(rows["rank"]))):
+            table.add_row(*(_cell(name, rows[name][place]) for name in rows))
+        console.print(table)
+        if len(rows["rank"]) > SHOWN:
+            say(f"... and {len(rows['rank']) - SHOWN} more rows: use --out FILE for all of them")
+    say(found["checklist"]["claim"])
+    if out is not None:
+        console.print(f"rows to check: {out}", soft_wrap=True, highlight=False, markup=False)
+        say(
+            f"next: check them, leave away those that are wrong, and run fullcert audit {found['run']} --verified {out}"
+        )
+
+
+def _cell(name: str, value: Any) -> str:
+    from rich.markup import escape
+
+    from fullcert.commands.display import share
+
+    return share(value) if name == "share" else f"{value:.3g}" if isinstance(value, float) else escape(str(value))

@@ -1,0 +1,100 @@
+"""What to do with the predictions: which to trust, which to review, and how that looks class by class.
+
+A certified prediction is trusted: no one within the threat could have changed it. An abstained one is for a person.
+Certified recall of a class is the share of its samples that are certified and right; in the confusion table, what
+abstained has a column of its own.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+from fullcert.numerals import below, count, number, percent
+
+LISTED = 12  # predictions to review that are written out; the table below has all of them
+
+
+@dataclass(frozen=True)
+class Review:
+    """One prediction to review: where it stands, what was predicted, and how far from certain it is."""
+
+    place: str
+    prediction: str
+    true: str
+    measure: str
+
+
+@dataclass(frozen=True)
+class ClassRow:
+    """One class: its samples, how many are certified and right, and what was predicted for them."""
+
+    name: str
+    samples: int
+    recall: str
+    cells: list[int]  # certified as each class, then abstained
+    right: int  # which of the cells is the right one
+
+
+@dataclass(frozen=True)
+class Decisions:
+    trust: str
+    review: str
+    listed: list[Review]
+    left_out: int
+    order: str  # in which the list is
+
+
+def decisions(evaluation: dict[str, Any]) -> Decisions | None:
+    """Trust these, review those."""
+    rows = evaluation["samples"]
+    if not rows:
+        return None
+    regression = evaluation["task"] == "regression"
+    abstained = [row for row in rows if not row["certified"]]
+    shown = sorted(abstained, key=lambda row: -(row["margin"] if row.get("margin") is not None else -1e308))
+    trusted = len(rows) - len(abstained)
+    return Decisions(
+        _sentence(trusted, "prediction", "nobody within the threat could have changed"),
+        _sentence(len(abstained), "prediction", "the bounds could not decide"),
+        [_review(row, regression) for row in shown[:LISTED]],
+        max(0, len(abstained) - LISTED),
+        "" if regression else "those nearest to certain first",
+    )
+
+
+def _sentence(amount: int, what: str, why: str) -> str:
+    """How many, and why."""
+    it = "it" if amount == 1 else "them"
+    return f"{count(amount)} {what}{'' if amount == 1 else 's'}: {why}{' ' + it if 'changed' in why else ''}"
+
+
+def _review(row: dict[str, Any], regression: bool) -> Review:
+    words = {name: "–" if row.get(name) is None else str(row[name]) for name in ("label", "true")}
+    if regression:
+        words = {name: number(row.get(name), 3) for name in ("label", "true")}
+    margin = row.get("margin")
+    measure = "" if regression else "no bounds" if margin is None else number(below(margin, 3), 3)
+    return Review(place_of(row), words["label"], words["true"], measure)
+
+
+def place_of(row: dict[str, Any]) -> str:
+    """Where a sample stands: its id, its line, or its number."""
+    told = f"line {count(row['line'])}" if row.get("line") is not None else f"row {count(row['row'])}"
+    return f"{row['id']} ({told})" if row.get("id") is not None else told
+
+
+def by_class(evaluation: dict[str, Any]) -> list[ClassRow]:
+    """Every class that occurs, with its certified recall."""
+    names = evaluation["classes"]
+    if evaluation["task"] == "regression" or not names or len(names) > 20:
+        return []
+    places = {name: place for place, name in enumerate(names)}
+    table = [[0] * (len(names) + 1) for _ in names]
+    for row in evaluation["samples"]:
+        true, label = places.get(row["true"]), places.get(row["label"])
+        if true is not None and label is not None:
+            table[true][label if row["certified"] else len(names)] += 1
+    found = []
+    for place, (name, cells) in enumerate(zip(names, table, strict=True)):
+        if sum(cells):
+            found.append(ClassRow(name, sum(cells), percent(cells[place] / sum(cells)), cells, place))
+    return found

@@ -1,0 +1,74 @@
+"""The weights of a linear model as intervals on a common axis with a zero line, one row a feature."""
+
+from typing import Any
+
+from fullcert.numerals import above, below, number
+from fullcert.report.axes import linear
+from fullcert.report.charts import Chart, Row, svg, text
+
+WIDTH, NAME, PITCH, TOP = 640, 190, 26, 8  # of the chart, of the names, of a row
+PLOT = WIDTH - NAME - 20
+
+
+def feature_chart(evaluation: dict[str, Any]) -> Chart | None:
+    """A named interval for every feature, and whether its sign is certain."""
+    given = evaluation.get("features") or {}
+    rows = given.get("rows", [])
+    if not rows:
+        return None
+    several = len({row["towards"] for row in rows}) > 1
+    low, high = min(0.0, *(row["lower"] for row in rows)), max(0.0, *(row["upper"] for row in rows))
+    axis = linear(low, high, parts=5)
+    low, high = min(low, axis.ticks[0][0]), max(high, axis.ticks[-1][0])
+
+    def place(value: float) -> float:
+        return round(NAME + PLOT * (value - low) / ((high - low) or 1.0), 1)
+
+    bottom = TOP + PITCH * len(rows)
+    parts = [f'<path class="grid" d="M{place(tick)} {TOP}V{bottom}"/>' for tick, _ in axis.ticks]
+    parts += [text(place(tick), bottom + 18, label, "tick", "middle") for tick, label in axis.ticks]
+    parts.append(f'<path class="zero strong" d="M{place(0)} {TOP}V{bottom}"/>')
+    for number_of_row, row in enumerate(rows):
+        y = TOP + PITCH * (number_of_row + 0.5)
+        start, end = place(row["lower"]), place(row["upper"])
+        kind = "sure" if sign(row) else "unsure"
+        parts.append(text(NAME - 10, y + 4, shortened(titled(row, several)), "name", "end"))
+        parts.append(f'<path class="bound {kind}" d="M{start} {y}H{max(end, start + 2)}"/>')
+        parts.append(f'<circle class="dot" cx="{place(row["plain"])}" cy="{y}" r="2.6"/>')
+    certain = sum(1 for row in rows if sign(row))
+    words = f"Weights of {len(rows)} features. The sign of {certain} is certain."
+    drawn = svg(WIDTH, bottom + 28, words, parts)
+    header = ("feature", *(("class",) if several else ()), "lower", "upper", "plain model", "sign")
+    return Chart(
+        "Weights by feature", drawn, header, [_row(row, several) for row in rows], caption=caption(rows, given)
+    )
+
+
+def caption(rows: list[dict[str, Any]], given: dict[str, Any]) -> str:
+    certain, towards = sum(1 for row in rows if sign(row)), {row["towards"] for row in rows}
+    class_of = f" towards “{next(iter(towards))}”" if len(towards) == 1 and "" not in towards else ""
+    left = f" The {given['left_out']} smallest are left out." if given.get("left_out") else ""
+    unit = "in units of the scales of the columns"
+    return (
+        f"Between which bounds the weight of each feature{class_of} lies, whatever the attacker did, {unit}; dot: the "
+        f"plain model. The sign of {certain} of {len(rows)} is certain: those bars do not touch the zero line.{left}"
+    )
+
+
+def sign(row: dict[str, Any]) -> str:
+    """The sign of a weight, where it is certain."""
+    return "+" if row["lower"] > 0 else "−" if row["upper"] < 0 else ""
+
+
+def titled(row: dict[str, Any], several: bool) -> str:
+    return f"{row['name']} → {row['towards']}" if several else str(row["name"])
+
+
+def shortened(name: str, length: int = 22) -> str:
+    return name if len(name) <= length else name[: length - 1] + "…"
+
+
+def _row(row: dict[str, Any], several: bool) -> Row:
+    ends = number(below(row["lower"], 3), 3), number(above(row["upper"], 3), 3)
+    towards = (str(row["towards"]),) if several else ()
+    return Row((str(row["name"]), *towards, *ends, number(row["plain"], 3), sign(row) or "not certain"))

@@ -1,0 +1,151 @@
+"""`fullcert audit`: rows to check, in the lines of the user's own file, and what checking them settles."""
+
+import csv
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from commands import Command, people, run_main, sentence, write_csv
+
+from fullcert import tables, tasks
+from fullcert.options import read_options, resolve
+from fullcert.places import line_numbers, of_tests, of_training
+
+INCOME = ("--target", "income", "--ignore", "pay", "--ignore", "clinic")
+
+
+def table_with_holes() -> dict[str, list[Any]]:
+    table = people(120)
+    table["clinic"] = [f"clinic {number % 3}" for number in range(120)]
+    table["hours"] = ["" if number % 10 == 0 else hours for number, hours in enumerate(table["hours"])]
+    return table
+
+
+@pytest.fixture(scope="module")
+def holes(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A table with missing cells, an empty line and a cell that goes over two lines."""
+    path = write_csv(tmp_path_factory.mktemp("holes") / "people.csv", table_with_holes())
+    lines = path.read_text().splitlines()
+    path.write_text("\n".join([*lines[:5], "", *lines[5:]]) + "\n")
+    return path
+
+
+@pytest.fixture(scope="module")
+def run(holes: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("audited") / "run"
+    threat = ("--flip-labels", "3", "--missing", "hours=10:60", "--steps", "4")
+    assert run_main("train", "--data", holes, *INCOME, *threat, "--out", out, "--quiet") == 0
+    return out
+
+
+def asked(command: Command, *arguments: object) -> dict[str, Any]:
+    result = command("audit", *arguments, "--json", "-", "--quiet")
+    assert result.code == 0 and result.err == "", result
+    return json.loads(result.out)
+
+
+def test_rows_are_named_by_their_lines(command: Command, run: Path, holes: Path, tmp_path: Path) -> None:
+    found = asked(command, run, "--budget", "10", "--out", tmp_path / "check.csv", "--source", "clinic")
+    assert found["samples"] == 24 and 0 < found["audited"] == 24 - found["certified"]
+    assert {part["column"] for part in found["columns"]} >= {"income", "hours"}
+    assert sum(part["share"] for part in found["columns"]) == pytest.approx(1)
+    assert {part["source"] for part in found["sources"]} == {"clinic 0", "clinic 1", "clinic 2"}
+    assert 0 <= found["unowned_share"] < 1 and found["checklist"]["claim"].startswith("If these")
+    written = list(csv.DictReader((tmp_path / "check.csv").read_text().splitlines()))
+    assert 0 < len(written) <= 10 and list(written[0]) == ["rank", "line", "sample", "term", "share"]
+    options = resolve({}, read_options(run / "options.toml"))
+    train = tasks.load(options).data.train
+    lines = holes.read_text().splitlines()
+    table = tables.read(holes)
+    for row in written:
+        age = float(lines[int(row["line"]) - 1].split(",")[0])
+        center, scale = (
+            json.loads((run / "columns.json").read_text())["columns"][0][name] for name in ("center", "scale")
+        )
+        assert train.inputs[int(row["sample"]), 0] == (age - center) / scale
+    assert len(of_training(options, len(train.labels)).rows) == len(train.labels)
+    assert len(of_tests(options, 24).rows) == 24 and len(line_numbers(table)) == 120
+    for prediction in found["predictions"]:
+        assert prediction["label"] != prediction["rival"] and prediction["margin"] <= 0
+        assert lines[prediction["line"] - 1].count(",") == 5 and 0 <= prediction["owned_share"] <= 1 + 1e-9
+
+
+def test_verified_rows_answer_without_training_again(command: Command, run: Path, tmp_path: Path) -> None:
+    """What the list said is what comes out, once missing cells have been filled in with what stood there."""
+    before = asked(command, run, "--budget", "12", "--out", tmp_path / "check.csv")
+    after = asked(command, run, "--verified", tmp_path / "check.csv")
+    assert after["certified_before"] == before["certified"] <= after["certified"]
+    assert after["verified_rows"] == len(before["checklist"]["rows"])
+    assert before["checklist"]["forecast"]
+    rows = list(csv.DictReader((tmp_path / "check.csv").read_text().splitlines()))
+    filled = write_csv(tmp_path / "filled.csv", {"line": [row["line"] for row in rows], "hours": [35] * len(rows)})
+    middle = asked(command, run, "--verified", filled)  # the middle of the range: what the forecast assumed
+    assert middle["certified"] == before["certified"] + len(before["checklist"]["settles"])
+    other = write_csv(tmp_path / "other.csv", {"sample": [row["sample"] for row in rows], "hours": [58] * len(rows)})
+    assert asked(command, run, "--verified", other)["certified"] >= 0
+
+
+def test_new_rows_and_every_prediction(command: Command, run: Path, tmp_path: Path) -> None:
+    rows = write_csv(tmp_path / "rows.csv", people(20, seed=1))
+    found = asked(command, run, rows, "--every", "--budget", "0")
+    assert found["audited"] == 20 and [row["row"] for row in found["predictions"]] == list(range(20))
+    assert found["predictions"][3]["line"] == 5 and found["checklist"]["rows"] == []
+    shown = command("audit", run, rows, "--budget", "3")
+    assert shown.code == 0 and "belongs to no row" in " ".join(shown.out.split())
+
+
+def test_a_built_in_dataset_has_numbers_instead_of_lines(command: Command, tmp_path: Path) -> None:
+    flags = ("--dataset", "iris", "--flip-labels", "2", "--epochs", "2", "--quiet")
+    assert run_main("train", *flags, "--out", tmp_path / "iris") == 0
+    found = asked(command, tmp_path / "iris", "--budget", "5", "--every", "--report")
+    assert "line" not in found["rows"][0] and found["rows"][0]["sample"] >= 0
+    assert (tmp_path / "iris" / "audit.json").exists()
+
+
+def test_what_is_wrong_is_one_sentence(command: Command, run: Path, tmp_path: Path) -> None:
+    nowhere = write_csv(tmp_path / "nowhere.csv", {"line": [3, 9999]})
+    unnamed = write_csv(tmp_path / "unnamed.csv", {"row": [3]})
+    broken = write_csv(tmp_path / "broken.csv", {"line": [3.5]})
+    rows = write_csv(tmp_path / "rows.csv", people(5, seed=1))
+    for flags, words in (
+        ((tmp_path / "none",), "there is no run"),
+        ((run, tmp_path / "none.csv"), "cannot be read"),
+        ((run, "--verified", nowhere), "names the line 9999, and no training row has it"),
+        ((run, "--verified", unnamed), "must have a column line, id or sample"),
+        ((run, "--verified", broken), "whole numbers"),
+        ((run, "--source", "colour"), "has no column 'colour'"),
+        ((run, "--out", tmp_path / "check.txt"), ".csv"),
+        ((run, rows, "--report"), "--report is about the test samples"),
+        ((run, "--budget", "-1"), "'--budget'"),
+    ):
+        assert words in sentence(command("audit", *flags)), flags
+
+
+def test_a_run_that_did_not_track_its_rows_is_refused(command: Command, holes: Path, tmp_path: Path) -> None:
+    flags = (
+        "--data",
+        holes,
+        *INCOME,
+        "--ignore",
+        "hours",
+        "--epsilon",
+        "0.001",
+        "--domain",
+        "interval",
+        "--steps",
+        "2",
+    )
+    assert run_main("train", *flags, "--out", tmp_path / "run", "--quiet") == 0
+    assert "did not track its samples" in sentence(command("audit", tmp_path / "run"))
+
+
+def test_help(command: Command) -> None:
+    shown = command("audit", "--help")
+    assert shown.code == 0 and "--verified" in shown.out and "Example: fullcert audit" in shown.out
+
+
+def test_the_split_is_the_one_of_training() -> None:
+    parts = tasks.split_rows(3, 50, False)
+    assert sorted(np.concatenate(list(parts.values())).tolist()) == list(range(50))
