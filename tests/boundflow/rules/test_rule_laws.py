@@ -15,6 +15,8 @@ from tight_sampling import TightCase, TinyCase
 
 import boundflow as bf
 from boundflow.bounded import Rule
+from boundflow.forms import Form
+from boundflow.sets import Set
 
 
 @pytest.mark.parametrize("rule", LAWFUL, ids=lambda rule: str(rule.operator).removeprefix("aten."))
@@ -73,3 +75,21 @@ def test_choices_that_are_undecided(file: str, kind: str, seed: int) -> None:
         value = torch.where(chosen, first, torch.zeros_like(first) if "gate" in kind else second)
         assert not (why := outside(result, value)), why
         assert not (why := off_the_form(result, value, case.xi[draw], case.all_rows)), why
+
+
+@pytest.mark.parametrize("file", ["rules/bilinear.py"])
+@pytest.mark.parametrize("domain", ["interval", "zonotope"])
+def test_a_bias_to_which_products_are_added_one_by_one(file: str, domain: str) -> None:
+    """Sums may be made in any order: each of many small products may be swallowed by a bias that comes first."""
+    count, half = 300, 2.0**-24
+    case = TightCase(0, torch.float32, 0 if domain == "interval" else SYMBOLS)
+    x = bf.ball(torch.ones(1, count), 0.0)
+    if domain == "zonotope":
+        rows = torch.zeros(SYMBOLS, 1, count)
+        form = Form(torch.ones(1, count), rows, torch.zeros(1, count), case.all_rows)
+        x = bf.Bounded(Set(torch.ones(2, 1, count), form, case.symbols))
+    with torch.no_grad():
+        result = torch.addmm(torch.ones(1), x, torch.full((count, 1), 0.98 * half))
+    for value in (torch.ones(1, 1), torch.ones(1, 1, dtype=torch.float64) + count * 0.98 * half):
+        assert not (why := outside(result, value)), why
+        assert not (why := off_the_form(result, value, case.xi[0], case.all_rows)), why
