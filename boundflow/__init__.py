@@ -3,11 +3,14 @@
 from . import errors, losses, rounding, rules, threats
 from .bounded import Bounded
 from .certificate import Certificate, load
+from .ensemble import Ensemble, Vote
 from .errors import (
     BoundFlowError,
     CrossedBounds,
+    DifferentRuns,
     MixedSymbols,
     MixedTensors,
+    NoSmallerThreat,
     OutsideBounds,
     PlainTarget,
     StaleAlias,
@@ -27,6 +30,7 @@ from .symbols import Symbols
 from .training import certify
 from .tripwire import check
 from .version import __version__
+from .withstanding import Curve, Withstood, curve, withstands
 
 __all__ = [
     "Accuracy",
@@ -34,8 +38,12 @@ __all__ = [
     "Bounded",
     "Certificate",
     "CrossedBounds",
+    "Curve",
+    "DifferentRuns",
+    "Ensemble",
     "MixedSymbols",
     "MixedTensors",
+    "NoSmallerThreat",
     "OutsideBounds",
     "PlainTarget",
     "Prediction",
@@ -48,13 +56,16 @@ __all__ = [
     "UnsupportedOperator",
     "UnsupportedProgram",
     "VoidBounds",
+    "Vote",
     "WideBounds",
+    "Withstood",
     "WrongContent",
     "__version__",
     "ball",
     "centers",
     "certify",
     "check",
+    "curve",
     "errors",
     "interval",
     "lift",
@@ -63,4 +74,5 @@ __all__ = [
     "rounding",
     "rules",
     "threats",
+    "withstands",
 ]

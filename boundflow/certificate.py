@@ -12,6 +12,7 @@ then every model in the set, on every allowed input, answers that class. Otherwi
 from __future__ import annotations
 
 import copy
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -19,13 +20,14 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from . import certificate_files, rounding, tripwire
+from . import certificate_files, rounding, tripwire, withstanding
 from .batch_independence import samples_meet
 from .bounded import Bounded
 from .cuts import Answer, Boxes, in_parts, middles
 from .errors import BoundFlowError, VoidBounds
 from .lift import Given
 from .prediction import Accuracy, Prediction, classes, leads, plain_leads, share
+from .smaller_threats import levels, require_tracked
 from .symbols import Symbols
 from .threats import Linf, Threat
 from .tuning import INPUT_ROWS
@@ -104,6 +106,32 @@ class Certificate:
             right = classes(self._plain(self._checked(x, threat), threat)) == y
         certified = prediction.certified & (prediction.label == y)
         return Accuracy(share(right), share(certified), share(prediction.certified))
+
+    def withstands(
+        self,
+        x: Given,
+        epsilon: Given = 0.0,
+        clip: tuple[float, float] | None = None,
+        *,
+        threat: Threat | None = None,
+        over: str | None = None,
+        chunk: int = 256,
+    ) -> withstanding.Withstood:
+        """For each prediction the largest k, or epsilon, at which it is certain (`withstanding.py`).
+
+        ``epsilon``, ``clip`` and ``threat`` are those of the test inputs and stay as they are; ``over`` says what is
+        varied: "k", how many training samples were touched, or "epsilon", how far they were moved.
+        """
+        threat = self._threat(epsilon, clip, threat)
+        return withstanding.of_one(self, x, threat=threat, over=over, chunk=chunk)
+
+    def curve(
+        self, x: Given, y: Given, *others: Certificate, values: Sequence[float] | None = None, **asked: Any
+    ) -> withstanding.Curve:
+        """Certified accuracy against k or epsilon, together with other certificates of the same training."""
+        if not others:
+            require_tracked(levels(self, asked.get("over")))
+        return withstanding.curve([self, *others], x, y, values=values, **asked)
 
     # --- before the first answer ------------------------------------------------------------------------------------
 

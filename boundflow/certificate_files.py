@@ -48,7 +48,7 @@ def write(path: str | Path, model: nn.Module | None, nominal: nn.Module, record:
     for name, sets in _sets(model):
         if sets.affine:
             symbols = sets.symbols
-        parts, flags[name] = codec.pack(_over_deep_rows(sets))
+        parts, flags[name] = codec.pack(over_deep_rows(sets))
         used += [parts["rows"].numpy()] if "rows" in parts else []
         tensors |= codec.named(name, parts)
     kept: dict[str, dict[str, Any]] = {}
@@ -188,7 +188,7 @@ def _value(model: nn.Module, name: str) -> object:
     return getattr(model.get_submodule(path), last)
 
 
-def _over_deep_rows(x: Bounded) -> Bounded:
+def over_deep_rows(x: Bounded) -> Bounded:
     """The same set over symbols that are not derived."""
     if not x.affine:
         return Bounded(Set(x.set.bounds, None, x.symbols, x.set.exact, x.set.nonnegative))
