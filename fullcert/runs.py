@@ -7,6 +7,7 @@ metrics.json              the result
 certificate.safetensors   the set of all models
 evaluation.json           what the report shows
 report.html               the report
+curve.json                certified accuracy against k or epsilon, if it was asked for
 barriers.png              the decision barriers of two-dimensional data
 checkpoint.safetensors    the last step of a run that was interrupted
 signature.json            who vouches for the run, if somebody does
@@ -30,9 +31,9 @@ from fullcert.mistakes import Mistake
 
 OPTIONS, COLUMNS, STEPS, METRICS = "options.toml", "columns.json", "metrics.jsonl", "metrics.json"
 CERTIFICATE, EVALUATION, REPORT = "certificate.safetensors", "evaluation.json", "report.html"
-PICTURE, CHECKPOINT, SIGNATURE = "barriers.png", "checkpoint.safetensors", "signature.json"
+PICTURE, CHECKPOINT, SIGNATURE, CURVE = "barriers.png", "checkpoint.safetensors", "signature.json", "curve.json"
 # in the order of their removal: a run that is half removed is neither finished nor resumed with options of another
-FILES = (METRICS, SIGNATURE, CHECKPOINT, OPTIONS, COLUMNS, STEPS, CERTIFICATE, EVALUATION, REPORT, PICTURE)
+FILES = (METRICS, SIGNATURE, CHECKPOINT, OPTIONS, COLUMNS, STEPS, CERTIFICATE, EVALUATION, REPORT, PICTURE, CURVE)
 
 
 def make_folder(path: Path) -> None:

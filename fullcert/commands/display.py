@@ -99,6 +99,19 @@ def show_answers(rows: dict[str, list[Any]], told: dict[str, Any], out: Path | N
         console.print(f"answers: {out}", soft_wrap=True, highlight=False, markup=False)
 
 
+def show_curve(curve: dict[str, Any], console: Console) -> None:
+    """Certified accuracy against k or epsilon: at most some points, the first and the last among them."""
+    points = curve["points"]
+    stride = max(1, -(-len(points) // SHOWN))
+    chosen = [point for number, point in enumerate(points) if number % stride == 0 or number == len(points) - 1]
+    table = Table(curve["unit"], "certified accuracy", "certified robustness")
+    for point in chosen:
+        accuracies = (share(point[name]) for name in ("certified_accuracy", "certified_robustness"))
+        table.add_row(f"{point['value']:g}", *accuracies)
+    console.print(table)
+    console.print(f"nominal accuracy {share(curve['nominal_accuracy'])}", highlight=False)
+
+
 def _cell(name: str, value: Any) -> str:
     """What is rounded keeps the claim true."""
     if isinstance(value, bool):

@@ -26,14 +26,16 @@ def report(
 
     broken: tuple[type[Exception], ...] = (*DAMAGE, TemplateError)
     evaluation = runs.read_json(runs.existing(run, runs.EVALUATION))
+    curve = runs.read_json(run / runs.CURVE) if (run / runs.CURVE).is_file() else None
     target = out or run / runs.REPORT
     results.check(json)
     runs.check_writable(target)
     try:
-        page, headline = render(evaluation), dict(evaluation["headline"])
+        page, headline = render(evaluation, curve), dict(evaluation["headline"])
     except broken as error:
         why = " ".join(str(error).split())
-        raise Mistake(f"{run / runs.EVALUATION} is damaged or of another version: {why}") from None
+        files = f"{run / runs.EVALUATION}{f' or {runs.CURVE}' if curve is not None else ''}"
+        raise Mistake(f"{files} is damaged or of another version: {why}") from None
     runs.write(target, page.encode())
     results.give(json, {"report": str(target), **headline})
     if not quiet and json != "-":
