@@ -238,6 +238,23 @@ class Certificate:
         unknown = plain.new_full((len(x), *plain.shape[1:]), torch.inf)
         return -unknown, unknown, -unknown if self._regression else -unknown.expand(-1, max(2, unknown.shape[1]))
 
+    def _certain(self, x: Tensor, threat: Threat, label: Tensor) -> Tensor:
+        """Whether every model answers these labels: one lead each, where `predict` bounds that of every class."""
+        with torch.no_grad():
+            plain = self._plain(x, threat)
+            if self.model is None or plain.shape[1] <= 2:
+                return self._predict(x, threat, 0, len(x)).certified
+            try:
+                logits: Any = self._logits(x, threat, self._space(threat))
+                own = torch.nn.functional.one_hot(label, plain.shape[1])
+                ahead = (logits * own.to(plain.dtype)).sum(1, keepdim=True) - logits
+            except VoidBounds:
+                return torch.zeros(len(x), dtype=torch.bool, device=x.device)
+        if self._outward:
+            tripwire.check_answers(logits.lower, logits.upper, plain)
+        leads: Tensor = ahead.lower.masked_fill(own.bool(), torch.inf)
+        return leads.amin(1) > 0
+
     @staticmethod
     def _boxes(x: Tensor, threat: Threat) -> Tensor | None:
         """The boxes that hold all allowed inputs, (2, inputs, *shape); None if nothing moves or they are not finite."""

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from .batch_independence import samples_meet
 from .errors import BoundFlowError, DifferentRuns
 from .prediction import classes, share
 from .smaller_threats import Levels, levels, require_tracked
@@ -105,34 +106,51 @@ def withstands(
     first = asked[0].certificate
     threat = threat if threat is not None else Linf(epsilon, clip)
     x = first._checked(x, threat)
+    if samples_meet(first.nominal, threat.observed(x), training=False):
+        raise BoundFlowError(
+            "this network lets the inputs of a batch meet: what one of them withstands would depend on the others"
+        )
     with torch.no_grad():
         label = torch.cat([classes(first._plain(part, threat)) for part in torch.split(x, chunk)])
     best = torch.full((len(x),), float(UNTOUCHED), dtype=torch.float64, device=x.device)
     for found in asked:
-        best = _raised(found, x, threat, chunk, best)
+        best = _raised(found, x, label, threat, chunk, best)
     return Withstood(label, best.long() if unit == "k" else best, unit, asked[-1].most)
 
 
-def _raised(found: Levels, x: Tensor, threat: Threat, chunk: int, best: Tensor) -> Tensor:
+def _raised(found: Levels, x: Tensor, label: Tensor, threat: Threat, chunk: int, best: Tensor) -> Tensor:
     """What inputs withstand, with one more certificate: only what is more than is known already is asked for."""
     known = torch.tensor([found.value(level) for level in range(found.count + 1)], dtype=best.dtype, device=best.device)
     low = torch.searchsorted(known, best, right=True) - 1  # the last level that is known to be withstood
     high = torch.full_like(low, found.count)
-    _ask(found, found.count, (low < high).nonzero()[:, 0], x, threat, chunk, low, high)
+    _ask(found, found.count, (low < high).nonzero()[:, 0], x, label, threat, chunk, low, high)
     while found.tracked and bool((low < high).any()):
         middle = (low + high + 1) // 2
         for level in sorted(set(middle[low < high].tolist())):
-            _ask(found, level, ((middle == level) & (low < high)).nonzero()[:, 0], x, threat, chunk, low, high)
+            _ask(found, level, ((middle == level) & (low < high)).nonzero()[:, 0], x, label, threat, chunk, low, high)
     return torch.where(low >= 0, torch.maximum(best, known[low.clamp_min(0)]), best)
 
 
 def _ask(
-    found: Levels, level: int, inputs: Tensor, x: Tensor, threat: Threat, chunk: int, low: Tensor, high: Tensor
+    found: Levels,
+    level: int,
+    inputs: Tensor,
+    x: Tensor,
+    label: Tensor,
+    threat: Threat,
+    chunk: int,
+    low: Tensor,
+    high: Tensor,
 ) -> None:
     """Ask about one level, and narrow down where the largest certain one is."""
     if not len(inputs):
         return
-    certain = found.at(level).predict(x[inputs], threat=threat, chunk=chunk).certified
+    asked = found.at(level)
+    if level == found.count:  # the first question: everything is looked at that a certificate looks at
+        certain = asked.predict(x[inputs], threat=threat, chunk=chunk).certified
+    else:
+        parts = zip(torch.split(x[inputs], chunk), torch.split(label[inputs], chunk), strict=True)
+        certain = torch.cat([asked._certain(part, threat, wanted) for part, wanted in parts])
     low[inputs] = torch.where(certain, level, low[inputs])
     high[inputs] = torch.where(certain, high[inputs], level - 1)
 

@@ -55,7 +55,7 @@ def main() -> None:
 
 def how_to_go_on() -> str:
     """What to type after an interrupt."""
-    if sys.argv[1:2] == ["reproduce"]:
+    if sys.argv[1:2] in (["reproduce"], ["sweep"]):
         return "the same command goes on with what is not finished"
     return "with --out, fullcert train --resume goes on from the last step"
 

@@ -271,7 +271,7 @@ def read_options(path: Path) -> dict[str, Any]:
             raise Mistake(f"{path} sets {key!r}, and there is no such option")
         if name in options:
             raise Mistake(f"{path} sets {key!r} twice")
-        options[name] = _fitting(value, known[name], f"{key!r} in {path}")
+        options[name] = fitting(value, known[name], f"{key!r} in {path}")
     return options
 
 
@@ -286,7 +286,7 @@ STRING = re.compile(r""""(?:[^"\\\n]|\\.)*\"|'[^'\n]*'""")
 DOTTED = re.compile(r"""(?:\.[ \t]*(?:[\w-]+|\"\")[ \t]*){32}""")
 
 
-def _fitting(value: Any, kind: Any, what: str) -> Any:
+def fitting(value: Any, kind: Any, what: str) -> Any:
     """A value of the file as the type of its option."""
     kinds = typing.get_args(kind) if isinstance(kind, types.UnionType) else (kind,)
     if tuple[str, ...] in kinds:

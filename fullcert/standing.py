@@ -62,7 +62,7 @@ class Tested:
         if self.recipe.task.regression:
             raise Mistake("what answers withstand is for classes, and this run predicts a number")
         self.x, self.y = self.recipe.tensors(self.recipe.data.test)
-        encoding = self.recipe.task.encoding or Encoding((), Target("", self.classes))
+        self.encoding = encoding = self.recipe.task.encoding or Encoding((), Target("", self.classes))
         columns = run / runs.COLUMNS
         if columns.exists() and runs.read_json(columns) != json.loads(runs.as_json(encoding.as_data())):
             raise Mistake(f"the table of the run in {run} has changed since: its columns become other inputs now")
@@ -83,19 +83,34 @@ class Tested:
         }
 
 
-def of_test_sets(tests: Sequence[Tested], over: str | None = None) -> bf.Withstood:
-    """What the answers for one test set withstand, by the runs of one recipe at several k or epsilon."""
-    first = tests[0]
-    certificates = [one.certificate for one in tests]
+def of_test_set(test: Tested, others: Sequence[bf.Certificate] = (), over: str | None = None) -> bf.Withstood:
+    """What the answers for a test set withstand, by its run and by others of the same recipe at other k or epsilon."""
+    asked: dict[str, Any] = {"threat": test.recipe.threats.test, "over": over, "chunk": CHUNK}
     with refused("what the answers withstand cannot be said"):
-        if len(tests) == 1:
-            return certificates[0].withstands(first.x, threat=first.recipe.threats.test, over=over, chunk=CHUNK)
-        return bf.withstands(certificates, first.x, threat=first.recipe.threats.test, over=over, chunk=CHUNK)
+        if not others:
+            return test.certificate.withstands(test.x, **asked)
+        return bf.withstands([test.certificate, *others], test.x, **asked)
 
 
-def curve(found: bf.Withstood, y: torch.Tensor) -> dict[str, Any]:
+def of_runs(folders: Sequence[Path], over: str | None = None) -> tuple[bf.Withstood, torch.Tensor]:
+    """The same for the runs in some folders, and the true labels of the test set they share."""
+    test = Tested(folders[0])
+    encoding = test.encoding
+    others = [
+        load(runs.existing(folder, runs.CERTIFICATE), test.options, tuple(test.x.shape[1:]), encoding)
+        for folder in folders[1:]
+    ]
+    return of_test_set(test, others, over), test.y
+
+
+def values_of(found: bf.Withstood) -> list[float]:
+    """Where the curve of these answers changes, and its ends."""
+    return curve_of(found, found.label).values
+
+
+def curve(found: bf.Withstood, y: torch.Tensor, values: Sequence[float] | None = None) -> dict[str, Any]:
     """The curve as a file holds it."""
-    return curve_of(found, y).as_data()
+    return curve_of(found, y, values).as_data()
 
 
 def write_curve(folder: Path, data: dict[str, Any]) -> None:

@@ -110,7 +110,7 @@ def of_the_test_set(run: Path, out: Path | None, over: str | None, json: str | N
     with working("loading", hidden=quiet) as progress:
         test = standing.Tested(run)
         progress("asking what the answers withstand")
-        found = standing.of_test_sets([test], over)
+        found = standing.of_test_set(test, (), over)
     rows, curve = test.rows(found), standing.curve(found, test.y)
     if out is not None:
         runs.write(out, tables.written(rows, out.suffix))

@@ -12,7 +12,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn
 from rich.table import Table
 
 import boundflow as bf
-from fullcert import runs
+from fullcert import jobs, runs
 from fullcert.numerals import above, below, number, percent, width
 from fullcert.stepping import StepLog
 
@@ -34,6 +34,20 @@ def following(log: StepLog, hidden: bool) -> Iterator[Callable[[bf.Step], None]]
             bar.update(task, completed=step.number, total=step.total, told=told)
 
         yield update
+
+
+@contextmanager
+def counting(hidden: bool) -> Iterator[Callable[[jobs.Progress], None]]:
+    """A bar on standard error: how many pieces of work are done, how long the rest takes, and what is run now."""
+    columns = (BarColumn(20), MofNCompleteColumn(), TextColumn("{task.fields[left]}"), TextColumn("{task.fields[now]}"))
+    with Progress(*columns, console=Console(stderr=True), disable=hidden) as bar:
+        task = bar.add_task("", total=None, left="", now="")
+
+        def tell(progress: jobs.Progress) -> None:
+            left = jobs.time_left(progress.seconds_left)
+            bar.update(task, completed=progress.done, total=progress.total, left=left, now=escape(progress.now))
+
+        yield tell
 
 
 @contextmanager

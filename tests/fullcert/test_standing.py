@@ -103,8 +103,8 @@ def test_between_two_numbers_of_samples_the_next_larger_one_counts() -> None:
 
 
 def test_the_command_says_what_the_library_says(run: Path) -> None:
-    from fullcert.standing import Tested, of_test_sets
+    from fullcert.standing import Tested, of_test_set
 
     test = Tested(run)
     certificate = bf.load(run / "certificate.safetensors")
-    assert torch.equal(of_test_sets([test]).value, certificate.withstands(test.x).value)
+    assert torch.equal(of_test_set(test).value, certificate.withstands(test.x).value)
