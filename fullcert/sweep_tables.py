@@ -127,6 +127,7 @@ def _curve(by_seed: list[list[Run]], axis: Axis) -> dict[str, Any]:
         "samples": each[0]["samples"],
         "nominal_accuracy": sum(curve["nominal_accuracy"] for curve in each) / len(each),
         "withstands": standing.summary(found[0][0]),
+        "largest_run": str(max(by_seed[0], key=lambda run: dict(run.point)[axis.name]).path),
         "points": points,
     }
 
@@ -141,10 +142,22 @@ def write(out: Path, plan: Sequence[Run], axes: Sequence[Axis]) -> dict[str, Any
     runs.write(out / "table.json", (json.dumps(result, indent=1, allow_nan=False) + "\n").encode())
     runs.write(out / "table.csv", as_csv(table).encode())
     runs.write(out / "table.tex", as_latex(table).encode())
+    for curve in found:
+        if "points" in curve:
+            in_report(curve)
     if found and "points" in found[0]:
         runs.write(out / runs.CURVE, runs.as_json(found[0]).encode())
     runs.write(out / "plot.svg", drawn(table, found, axes))
     return result
+
+
+def in_report(curve: dict[str, Any]) -> None:
+    """Keep a curve with the run of its largest value, and draw it in the report of that run."""
+    from fullcert.report import render
+
+    folder = Path(curve["largest_run"])
+    standing.write_curve(folder, curve)
+    runs.write(folder / runs.REPORT, render(runs.read_json(folder / runs.EVALUATION), curve).encode())
 
 
 def drawn(table: list[Row], found: list[dict[str, Any]], axes: Sequence[Axis]) -> bytes:

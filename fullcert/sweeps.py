@@ -16,7 +16,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -43,7 +43,8 @@ class Run:
 
     @property
     def name(self) -> str:
-        told = "-".join([self.recipe, *(f"{name}-{value}" for name, value in self.point), f"seed-{self.options.seed}"])
+        point = [f"{name.replace('_', '-')}-{value}" for name, value in self.point]
+        told = "-".join([*([self.recipe] if self.recipe else []), *point, f"seed-{self.options.seed}"])
         plain = "".join(sign if sign.isalnum() or sign in "-._" else "_" for sign in told)[:80]
         return f"{plain}-{hashlib.sha256(as_toml(self.options).encode()).hexdigest()[:8]}"
 
@@ -168,9 +169,3 @@ def perform(run: Run, children: jobs.Children | None = None) -> float:
         lines = told.strip().splitlines() or [f"it ended with code {process.returncode}"]
         raise Mistake(f"the run of {run} failed: {lines[-1].removeprefix('fullcert: ')}")
     return time.perf_counter() - started
-
-
-def as_data(run: Run) -> dict[str, Any]:
-    """What a run was, for a table."""
-    changed = asdict(run.options)
-    return {"recipe": run.recipe, "setting": dict(run.point), "seed": changed["seed"], "folder": str(run.path)}
