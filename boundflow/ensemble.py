@@ -156,11 +156,16 @@ class Ensemble:
         """A folder with one file for each certificate, and a list of them."""
         folder = Path(folder)
         folder.mkdir(parents=True, exist_ok=True)
+        for number, certificates in enumerate(self.members):
+            for place, certificate in enumerate(certificates):
+                certificate.save(folder / member_file(number, place))
+        self.write_list(folder)
+
+    def write_list(self, folder: Path) -> None:
+        """The list of members, where each has its file already: the last thing to be written."""
         listed = []
         for number, certificates in enumerate(self.members):
             names = [member_file(number, place) for place in range(len(certificates))]
-            for name, certificate in zip(names, certificates, strict=True):
-                certificate.save(folder / name)
             listed.append({"files": names, "data": certificates[0].record["data"]})
         text = json.dumps({"format": FORMAT, "samples": self.samples, "members": listed}, indent=1)
         (folder / LISTED).write_text(text + "\n")

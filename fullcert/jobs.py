@@ -123,6 +123,9 @@ def on_ray(pieces: Sequence[Some], perform: Perform, jobs: int, address: str | N
             ready, _ = ray.wait(list(waiting), num_returns=1)
             for found in ready:
                 yield waiting.pop(found), ray.get(found)
+    except Exception as error:  # what a task has raised comes wrapped in where it ran
+        cause = getattr(error, "cause", None)
+        raise (cause if isinstance(cause, Mistake) else error) from None
     finally:
         ray.shutdown()
 

@@ -129,6 +129,9 @@ class Options:
         TRAINING,
         show_default=BY_RULE,
     )
+    members: int = option(
+        0, "So many members that vote, each trained on its own part of the data; 0 for one model.", TRAINING
+    )
     memory: float = option(4.0, "GiB that a batch may take.", TRAINING)
     device: str = option("cpu", "Where tensors live, such as cpu or cuda.", TRAINING)
     dtype: str = option("float64", "Precision of the run: float32 or float64.", TRAINING)
@@ -169,7 +172,7 @@ class Options:
 
 RANGES: dict[str, tuple[float, float]] = {
     **dict.fromkeys(("epsilon", "test_epsilon", "target_tolerance", "lr", "lr_decay", "weight_decay"), (0, inf)),
-    **dict.fromkeys(("init_scale", "frozen", "batch_size", "flip_labels", "remove", "replace"), (0, inf)),
+    **dict.fromkeys(("init_scale", "frozen", "batch_size", "flip_labels", "remove", "replace", "members"), (0, inf)),
     **dict.fromkeys(("epochs", "trusted_epochs", "order", "steps", "at_most"), (1, inf)),
     "momentum": (0, 1),
     "clip_gradients": (1e-300, inf),

@@ -8,6 +8,7 @@ certificate.safetensors   the set of all models
 evaluation.json           what the report shows
 report.html               the report
 curve.json                certified accuracy against k or epsilon, if it was asked for
+members/                  the certificates of members that vote, instead of one
 barriers.png              the decision barriers of two-dimensional data
 checkpoint.safetensors    the last step of a run that was interrupted
 signature.json            who vouches for the run, if somebody does
@@ -32,6 +33,7 @@ from fullcert.mistakes import Mistake
 OPTIONS, COLUMNS, STEPS, METRICS = "options.toml", "columns.json", "metrics.jsonl", "metrics.json"
 CERTIFICATE, EVALUATION, REPORT = "certificate.safetensors", "evaluation.json", "report.html"
 PICTURE, CHECKPOINT, SIGNATURE, CURVE = "barriers.png", "checkpoint.safetensors", "signature.json", "curve.json"
+MEMBERS = "members"
 # in the order of their removal: a run that is half removed is neither finished nor resumed with options of another
 FILES = (METRICS, SIGNATURE, CHECKPOINT, OPTIONS, COLUMNS, STEPS, CERTIFICATE, EVALUATION, REPORT, PICTURE, CURVE)
 
@@ -78,6 +80,8 @@ def remove(folder: Path) -> None:
     """Remove the run in a folder; what else is there stays."""
     for name in FILES:
         (folder / name).unlink(missing_ok=True)
+    for member in (folder / MEMBERS / "ensemble.json", *(folder / MEMBERS).glob("member-*.safetensors")):
+        member.unlink(missing_ok=True)
 
 
 def remove_parts(folder: Path) -> None:

@@ -13,7 +13,7 @@ import torch
 
 import boundflow as bf
 from boundflow.withstanding import curve_of
-from fullcert import runs
+from fullcert import runs, voting
 from fullcert.answering import load, refused
 from fullcert.encoding import Encoding, Target
 from fullcert.evaluation import CHUNK
@@ -56,7 +56,7 @@ class Tested:
     """The test set of a finished run, and its certificate."""
 
     def __init__(self, run: Path) -> None:
-        self.run, path = run, runs.existing(run, runs.CERTIFICATE)
+        self.run, path = run, voting.certificate_of(run)
         self.options = resolve({}, read_options(runs.existing(run, runs.OPTIONS)))
         self.recipe = Recipe(self.options)
         if self.recipe.task.regression:
@@ -67,6 +67,7 @@ class Tested:
         if columns.exists() and runs.read_json(columns) != json.loads(runs.as_json(encoding.as_data())):
             raise Mistake(f"the table of the run in {run} has changed since: its columns become other inputs now")
         self.certificate = load(path, self.options, tuple(self.x.shape[1:]), encoding)
+        self.ensemble = voting.opened(run, self.certificate.nominal if ":" in self.options.model else None)
 
     @property
     def classes(self) -> tuple[str, ...]:
@@ -87,6 +88,10 @@ def of_test_set(test: Tested, others: Sequence[bf.Certificate] = (), over: str |
     """What the answers for a test set withstand, by its run and by others of the same recipe at other k or epsilon."""
     asked: dict[str, Any] = {"threat": test.recipe.threats.test, "over": over, "chunk": CHUNK}
     with refused("what the answers withstand cannot be said"):
+        if test.ensemble is not None:
+            if others or over == "epsilon":
+                raise Mistake("a vote counts changed samples, by its own members alone")
+            return test.ensemble.withstands(test.x, threat=test.recipe.threats.test, chunk=CHUNK)
         if not others:
             return test.certificate.withstands(test.x, **asked)
         return bf.withstands([test.certificate, *others], test.x, **asked)

@@ -89,19 +89,26 @@ class Recipe:
         return torch.as_tensor(split.inputs, dtype=self.dtype, device=self.device), torch.from_numpy(split.labels)
 
     def certify(
-        self, callbacks: Sequence[Callable[[bf.Step], None]], checkpoint: Path | None = None, resume: bool = False
+        self,
+        callbacks: Sequence[Callable[[bf.Step], None]],
+        checkpoint: Path | None = None,
+        resume: bool = False,
+        *,
+        rows: np.ndarray | None = None,
+        threat: bf.threats.Threat | None = None,
     ) -> bf.Certificate:
-        """Train on the observed data, and on every dataset the threat allows."""
+        """Train on the observed data, or on some of its rows, and on every dataset the threat allows."""
         options, train = self.options, self.data.train
         labels = losses.targets(options.loss, self.data.classes, train.labels)
+        data = (train.inputs, labels) if rows is None else (train.inputs[rows], labels[rows])
         decay: Any = None
         if options.lr_decay:
             decay = lambda optimizer: LambdaLR(optimizer, lambda step: 1 / (1 + options.lr_decay * step))  # noqa: E731
         try:
             certificate = bf.certify(
                 self.initial,
-                (train.inputs, labels),
-                threat=self.threats.training,
+                data,
+                threat=self.threats.training if threat is None else threat,
                 loss=options.loss,
                 optimizer=self.optimizer,
                 optimizer_options=self.optimizer_options,

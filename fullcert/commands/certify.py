@@ -82,8 +82,9 @@ def of_rows(
             question = answering.asked(run, data, epsilon, tolerance)
             rows, threat, void_at_step, unknown = answering.told(question, data, cuts)
             progress("asking what the answers withstand")
-            found = question.withstood(over)
-            rows["withstands"], stands = standing.column(found), {"withstands": standing.summary(found)}
+            if "withstands" not in rows:  # a vote says it anyway
+                found = question.withstood(over)
+                rows["withstands"], stands = standing.column(found), {"withstands": standing.summary(found)}
         else:
             rows, threat, void_at_step, unknown = answering.answers(run, data, epsilon, tolerance, cuts)
     if out is not None:

@@ -74,6 +74,11 @@ def show(metrics: dict[str, Any], out: Path | None, console: Console) -> None:
             table.add_row(key.replace("_", " "), "none" if metrics[key] is None else width(metrics[key]))
     if "median_mean_absolute_error" in metrics:
         table.add_row("error of always the median", number(below(metrics["median_mean_absolute_error"], 3), 3))
+    if "members" in metrics:
+        table.add_section()
+        table.add_row("members", str(metrics["members"]))
+        table.add_row("half of the votes stand changed samples", str(metrics["median_withstood"]))
+        table.add_row("by counting members alone", str(metrics["median_withstood_by_members"]))
     table.add_section()
     table.add_row("steps", str(metrics["steps"]))
     table.add_row("seconds", f"{metrics['seconds']:.1f}")

@@ -236,7 +236,13 @@ def test_pieces_go_to_ray_as_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
     assert said[0] == ("init", "ray://cluster:10001", None)
 
 
-def test_ray_itself() -> None:
+def test_ray_itself(tmp_path: Path) -> None:
     pytest.importorskip("ray", reason="Ray is not installed: pip install 'boundflow[sweep]'")
-    found = dict(jobs.on_ray([Number(2), Number(3)], squared, 2, None))
-    assert sorted(found.values()) == [4.0, 9.0]
+    options = resolve({"dataset": "iris", "flip_labels": 1, "steps": 1}, {})
+    run = sweeps.Run(str(tmp_path), "", (("flip_labels", 1),), options)
+    told: list[jobs.Progress] = []
+    sweeps.run_all([run], 2, "ray", None, told.append)
+    assert run.metrics is not None and told[-1].done == 1
+    wrong = sweeps.Run(str(tmp_path), "", (("flip_labels", 1),), Options(dataset="nothing"))
+    with pytest.raises(Mistake, match="failed: there is no dataset"):
+        sweeps.run_all([run, wrong], 2, "ray", None, told.append)
