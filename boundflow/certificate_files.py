@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from . import codec, files, rounding
 from .architecture import describe, rebuild
 from .bounded import Bounded
-from .content import check_record, check_set, check_symbols, checked_parts, require, require_room
+from .content import check_budgets, check_record, check_set, check_symbols, checked_parts, require, require_room
 from .context import Arithmetic
 from .errors import BoundFlowError, WrongContent
 from .forms import Form
@@ -93,6 +93,7 @@ def opened(path: str | Path) -> Held:
         check_record(record)
         _check_kept(record, architecture, kept)
         symbols = _symbols(record, tensors)
+        check_budgets(record.get("clauses"), symbols.budgets)
         if record.get("void_at_step") is None:
             names = {name.removeprefix("bounds.") for name in tensors if name.startswith("bounds.")}
             missing = min(sets.keys() - names, default="any parameter")

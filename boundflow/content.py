@@ -202,3 +202,9 @@ def check_clauses(clauses: object) -> None:
                 amounts = [shrinks["slack"], 0.0 if shrinks["epsilon"] is None else shrinks["epsilon"]]
                 numbers = all(type(one) in (int, float) and 0 <= one < math.inf for one in amounts)
                 require(numbers, "how far a change of its threat reaches is no number")
+
+
+def check_budgets(clauses: list[dict[str, Any]] | None, budgets: list[int | None]) -> None:
+    """Whether the budgets that rows are counted by are those of the threat that the record describes."""
+    said = [clause["budget"] for clause in clauses or []]
+    require(not said or budgets == said[: len(budgets)], "its budgets are not those of its threat")

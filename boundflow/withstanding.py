@@ -98,6 +98,7 @@ def withstands(
     """
     if not certificates:
         raise ValueError("there are no certificates to ask")
+    certificates = [one._in_evaluation_mode() for one in certificates]
     require_one_training(certificates)
     asked = sorted((levels(one, over) for one in certificates), key=lambda found: found.most)
     unit = next((found.unit for found in asked if found.count), asked[0].unit)
@@ -198,7 +199,8 @@ def require_one_training(certificates: Sequence[Certificate]) -> None:
                 raise DifferentRuns(f"these certificates are of different trainings: they differ in {name}")
         _require_one_kind(first, other)
         ours, theirs = first.nominal.state_dict(), other.nominal.state_dict()
-        same = ours.keys() == theirs.keys() and all(_identical(ours[name], theirs[name]) for name in ours)
+        same = repr(first.nominal) == repr(other.nominal) and ours.keys() == theirs.keys()
+        same = same and all(_identical(ours[name], theirs[name]) for name in ours)
         if not same:
             raise DifferentRuns(
                 "these certificates are of different trainings: their plain parameters are not the same to the last "

@@ -12,6 +12,7 @@ Every run is a process of `fullcert train`: killed, it goes on from its last ste
 import hashlib
 import itertools
 import os
+import platform
 import subprocess
 import sys
 import time
@@ -20,7 +21,7 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from fullcert import jobs, runs
+from fullcert import jobs, locks, runs
 from fullcert.mistakes import Mistake
 from fullcert.options import Options, as_toml, fitting, flag_of
 
@@ -147,8 +148,24 @@ def run_all(
     jobs.followed(len(plan), left, taken, ended, count, tell)
 
 
+def awaited(folder: Path) -> None:
+    """Wait for a process of an earlier sweep that is still at this run: it goes on when the sweep itself was killed."""
+    while (folder / locks.NAME).is_file():
+        process, _, machine = (folder / locks.NAME).read_text().strip().partition(" ")
+        if machine != platform.node() or not process.isdecimal():
+            return
+        try:
+            os.kill(int(process), 0)  # no signal: only whether it is there
+        except OSError:
+            return
+        time.sleep(0.2)
+
+
 def perform(run: Run, children: jobs.Children | None = None) -> float:
     """One run, as a process of `fullcert train`; gives the seconds it took."""
+    awaited(run.path)
+    if (finished := run.metrics) is not None:
+        return float(finished.get("seconds", 0.0))
     began = (run.path / runs.OPTIONS).is_file()
     config = str(Path(run.folder) / "plans" / f"{run.name}.toml")
     how = ["--resume"] if began else ["--config", config]

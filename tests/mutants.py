@@ -84,12 +84,16 @@ FIRST = {  # where a bug in a file most likely shows: those tests go first
     "recipe.py": ["checkpoint", "certify"],
     "reduction.py": ["symbols", "tightness", "traps", "training"],
     "symbol_numbers.py": ["symbols", "progress", "review", "traps", "certify"],
-    "rounding.py": ["traps", "laws"],
+    "rounding.py": ["traps", "laws", "withstanding"],
     "rows.py": ["tightness", "traps", "budgets", "training"],
     "sets.py": ["states", "traps", "tensor", "budgets"],
     "training_state.py": ["programs_with_state", "checkpoint"],
     "support.py": ["supports", "budgets", "threats"],
     "symbols.py": ["symbols", "progress", "review", "traps", "training"],
+    "smaller_threats.py": ["withstanding"],
+    "withstanding.py": ["withstanding", "votes"],
+    "votes.py": ["votes"],
+    "ensemble.py": ["votes"],
     "budgets.py": ["supports", "budgets", "rounded_moves", "threats"],
     "training.py": ["tripwire", "programs_with_state", "review", "layout"],
     "tripwire.py": ["tripwire", "programs"],
@@ -108,7 +112,7 @@ FIRST = {  # where a bug in a file most likely shows: those tests go first
     "threats/base.py": ["interface", "budgets", "threats"],
     "threats/deviation.py": ["rounded_moves", "interface"],
     "threats/lifting.py": ["rounded_moves", "interface", "budgets", "traps", "threats"],
-    "threats/moves.py": ["rounded_moves", "interface", "budgets", "threats"],
+    "threats/moves.py": ["rounded_moves", "interface", "withstanding", "budgets", "threats"],
     "threats/quantised.py": ["rounded_moves", "interface"],
 }
 
@@ -282,6 +286,16 @@ MUTANTS = [Mutant(*row) for row in [
     ("budgets.py", "both = torch.linalg.vector_norm(coefficients, dim=-1) * (1 + rounding.gamma(width + 2, dtype))", "both = torch.linalg.vector_norm(coefficients, dim=-1)", "the norm of a ball not rounded up"),
     ("expansion.py", "return total, rounding.up(error)", "return total, 0 * error", "roundings of an expansion"),
     ("factors.py", "return total.flatten(0, 1), rounding.up(off * (1 + unit)).flatten()", "return total.flatten(0, 1), 0 * off.flatten()", "roundings of a product by its factors"),
+    ("rounding.py", "return float(up(32 * UNIT[dtype] * (far + 1) + 64 * TINY[dtype] / least))", "return 0.0", "shorter moves without what their floats add"),
+    ("rounding.py", "lost = gamma(1, rows.dtype) * rows.abs().sum(0)", "lost = 0 * rows.abs().sum(0)", "shorter rows not charged"),
+    ("smaller_threats.py", "smaller.budgets[clause] = budget", "smaller.budgets[clause] = max(0, budget - 1)", "a smaller budget counts one sample too few"),
+    ("smaller_threats.py", "rounding.shorter(form.generators[held], factor)", "rounding.shorter(form.generators[held], factor * factor)", "rows shrink more than moves"),
+    ("threats/moves.py", "        if self.clip is not None:\n            return None", "        if False:\n            return None", "moves in a valid range shrink"),
+    ("withstanding.py", "low[inputs] = torch.where(certain, level, low[inputs])", "low[inputs] = level", "what is uncertain is withstood"),
+    ("votes.py", "(winner < rivals).long()", "(winner > rivals).long()", "ties go to the larger class"),
+    ("votes.py", "least_cost(some, costs + 1, classes)", "least_cost(some, costs + 2, classes)", "members cost one change too many"),
+    ("votes.py", "torch.where(vote == rivals, 0, 1)", "0", "members that vote for others gain nothing"),
+    ("ensemble.py", "return [torch.arange(member, samples, members) for member in range(members)]", "return [torch.arange(samples) for member in range(members)]", "members share their samples"),
 ]]
 # fmt: on
 

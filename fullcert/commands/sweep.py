@@ -120,9 +120,10 @@ def check_first(plan: Any) -> None:
     """Mistakes of the options are found before the first run, not in it."""
     from fullcert.training import Recipe
 
-    first = plan[0]
-    if first.metrics is None:
-        Recipe(first.options)
+    largest = max(plan, key=lambda run: [value if isinstance(value, int | float) else 0 for _, value in run.point])
+    for run in (plan[0], largest) if largest is not plan[0] else (largest,):
+        if run.metrics is None:
+            Recipe(run.options)
 
 
 def show(found: dict[str, Any], out: Path, json: str | None) -> None:

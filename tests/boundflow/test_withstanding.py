@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from fractions import Fraction
 from pathlib import Path
 
 import pytest
@@ -218,3 +219,93 @@ def test_a_run_without_a_threat_answers_for_no_changes() -> None:
     alone, together = (bf.withstands(some, points()) for some in (runs[1:], runs))
     assert bool((alone.value == -1).any()) and bool((together.value >= 0).all())
     assert torch.equal(together.value, alone.value.clamp_min(0))
+
+
+# --- roundings, against exact fractions -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=["float32", "float64"])
+def test_the_lifted_radius_of_a_shorter_move_is_a_share_of_the_row(dtype: torch.dtype) -> None:
+    generator = torch.Generator().manual_seed(0)
+    sizes = torch.tensor([1e-3, 1.0, 1e3, 1e5, 0.0])
+    x = (torch.randn(5, 6, generator=generator) * sizes.unsqueeze(1)).to(dtype)
+    for amount in (1e-5, 0.01, 0.3, 7.0):
+        row = Linf(amount).deviation(x, x, budgeted=False).generators.written_out().amax(0)  # type: ignore[union-attr]
+        for share in (0.0, 0.001, 0.3, 0.99, 1.0):
+            slack = Linf(amount).shrinks(x)["slack"]  # type: ignore[index]
+            factor = Fraction(bf.rounding.share_of_row(share, slack))
+            shorter = Linf(share * amount).deviation(x, x, budgeted=False).bounds - x
+            for wide, bounds in zip(row.flatten().tolist(), shorter.abs().amax(0).flatten().tolist(), strict=True):
+                assert Fraction(bounds) <= factor * Fraction(wide) or factor == 1
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=["float32", "float64"])
+def test_shorter_rows_say_what_they_are_off_by(dtype: torch.dtype) -> None:
+    rows = torch.randn(40, 8, generator=torch.Generator().manual_seed(1)).to(dtype) * torch.logspace(-38, 3, 8).to(
+        dtype
+    )
+    for factor in (0.1, 0.7310585, 1.0):
+        scaled, lost = bf.rounding.shorter(rows, factor)
+        for place in range(8):
+            pairs = zip(scaled[:, place].tolist(), rows[:, place].tolist(), strict=True)
+            off = sum(abs(Fraction(short) - Fraction(factor) * Fraction(whole)) for short, whole in pairs)
+            assert off <= Fraction(float(lost[place]))
+
+
+# --- what a file says ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("clauses", "words"),
+    [
+        ("no list", "no list"),
+        ([1], "clause"),
+        ([{"budget": 0, "changes": []}], "number of samples"),
+        ([{"budget": 3, "changes": [{}]}], "change"),
+        ([{"budget": 3, "changes": [{"about": "x", "recentred": False, "shrinks": 1}]}], "shrinks"),
+        (
+            [
+                {
+                    "budget": 3,
+                    "changes": [{"about": "x", "recentred": False, "shrinks": {"epsilon": 1.0, "slack": -1.0}}],
+                }
+            ],
+            "no number",
+        ),
+        ([{"budget": 7, "changes": []}], "budgets are not those"),
+    ],
+    ids=["text", "number", "none", "unknown", "shrinks", "negative", "other budget"],
+)
+def test_a_file_with_another_threat_is_refused(clauses: object, words: str, tmp_path: Path) -> None:
+    x, y = task(10)
+    certificate = bf.certify(network(), (x, y), threat=flips(3), **RECIPE)
+    certificate.record["clauses"] = clauses
+    certificate.save(tmp_path / "file")
+    with pytest.raises(bf.WrongContent, match=words):
+        bf.load(tmp_path / "file")
+
+
+def test_a_model_in_training_mode_answers_as_in_evaluation() -> None:
+    x, y = task(20)
+    model = torch.nn.Sequential(torch.nn.Linear(3, 2), torch.nn.Dropout(0.5)).double()
+    certificate = bf.certify(model, (x, y), threat=flips(2), **RECIPE)
+    before = certificate.withstands(points()).value
+    certificate.nominal.train()
+    assert certificate.model is not None
+    certificate.model.train()
+    assert torch.equal(certificate.withstands(points()).value, before)
+
+
+def test_inputs_that_meet_are_refused() -> None:
+    class Meeting(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = torch.nn.Linear(3, 2).double()
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.layer(x - x.mean(0))
+
+    x, y = task(20)
+    certificate = bf.certify(Meeting(), (x, y), threat=flips(2), **RECIPE)
+    with pytest.raises(bf.BoundFlowError, match="inputs of a batch meet"):
+        certificate.withstands(points())
