@@ -240,20 +240,33 @@ class Certificate:
 
     def _certain(self, x: Tensor, threat: Threat, label: Tensor) -> Tensor:
         """Whether every model answers these labels: one lead each, where `predict` bounds that of every class."""
+        ahead = self._ahead(x, threat, label)
+        if ahead is None:
+            return torch.zeros(len(x), dtype=torch.bool, device=x.device)
+        lower = ahead.lower
+        if lower.shape[1] > 1:
+            lower = lower.masked_fill(torch.nn.functional.one_hot(label, lower.shape[1]).bool(), torch.inf)
+        return lower.amin(1) > 0
+
+    def _ahead(self, x: Tensor, threat: Threat, label: Tensor) -> Bounded | None:
+        """How far each label is ahead of every class, itself included, or of the other one; None if that is void."""
+        if self.model is None:
+            return None
         with torch.no_grad():
             plain = self._plain(x, threat)
-            if self.model is None or plain.shape[1] <= 2:
-                return self._predict(x, threat, 0, len(x)).certified
             try:
                 logits: Any = self._logits(x, threat, self._space(threat))
-                own = torch.nn.functional.one_hot(label, plain.shape[1])
-                ahead = (logits * own.to(plain.dtype)).sum(1, keepdim=True) - logits
+                if plain.shape[1] == 1:  # one logit is the lead of class 1
+                    ahead = logits * (2 * label - 1).to(plain.dtype).unsqueeze(1)
+                else:
+                    own = torch.nn.functional.one_hot(label, plain.shape[1]).to(plain.dtype)
+                    ahead = (logits * own).sum(1, keepdim=True) - logits
             except VoidBounds:
-                return torch.zeros(len(x), dtype=torch.bool, device=x.device)
+                return None
         if self._outward:
             tripwire.check_answers(logits.lower, logits.upper, plain)
-        leads: Tensor = ahead.lower.masked_fill(own.bool(), torch.inf)
-        return leads.amin(1) > 0
+        assert isinstance(ahead, Bounded)
+        return ahead
 
     @staticmethod
     def _boxes(x: Tensor, threat: Threat) -> Tensor | None:

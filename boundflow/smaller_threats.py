@@ -52,6 +52,7 @@ class Levels:
     most: float  # what the last level stands for
     tracked: bool  # whether levels below the last can be asked
     make: Callable[[int], nn.Module]
+    clause: int | None = None  # whose budget the levels count, if they do
 
     def value(self, level: int) -> float:
         """What a level stands for: so many samples, or so far."""
@@ -61,10 +62,7 @@ class Levels:
         """The certificate for a smaller threat."""
         if level == self.count or self.certificate.model is None:
             return self.certificate
-        made = replace(self.certificate, model=self.make(level))
-        # the plain model is the same one: what was found out about it need not be found out at every level
-        made._rehearsed, made._inputs_meet = self.certificate._rehearsed, self.certificate._inputs_meet
-        return made
+        return replace(self.certificate, model=self.make(level))
 
 
 def levels(certificate: Certificate, over: str | None = None) -> Levels:
@@ -124,7 +122,7 @@ def _by_samples(certificate: Certificate, clauses: list[dict[str, Any]], budgets
         assert certificate.model is not None
         return with_budget(certificate.model, number, level)
 
-    return Levels(certificate, "k", k, k, _tracked(certificate), make)
+    return Levels(certificate, "k", k, k, _tracked(certificate), make, number)
 
 
 def with_budget(model: nn.Module, clause: int, budget: int) -> nn.Module:

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from .all_budgets import fits, is_linear, largest_budgets
 from .batch_independence import samples_meet
 from .errors import BoundFlowError, DifferentRuns
 from .prediction import classes, share
@@ -111,6 +112,7 @@ def withstands(
         raise BoundFlowError(
             "this network lets the inputs of a batch meet: what one of them withstands would depend on the others"
         )
+    first._rehearse(threat.observed(x), chunk)  # the others have the same plain model
     with torch.no_grad():
         label = torch.cat([classes(first._plain(part, threat)) for part in torch.split(x, chunk)])
     best = torch.full((len(x),), float(UNTOUCHED), dtype=torch.float64, device=x.device)
@@ -125,11 +127,33 @@ def _raised(found: Levels, x: Tensor, label: Tensor, threat: Threat, chunk: int,
     low = torch.searchsorted(known, best, right=True) - 1  # the last level that is known to be withstood
     high = torch.full_like(low, found.count)
     _ask(found, found.count, (low < high).nonzero()[:, 0], x, label, threat, chunk, low, high)
+    if found.tracked and found.clause is not None:
+        done = _in_one_pass(found, x, label, threat, chunk, low, high)
+        high = torch.where(done, low, high)
     while found.tracked and bool((low < high).any()):
         middle = (low + high + 1) // 2
         for level in sorted(set(middle[low < high].tolist())):
             _ask(found, level, ((middle == level) & (low < high)).nonzero()[:, 0], x, label, threat, chunk, low, high)
     return torch.where(low >= 0, torch.maximum(best, known[low.clamp_min(0)]), best)
+
+
+def _in_one_pass(
+    found: Levels, x: Tensor, label: Tensor, threat: Threat, chunk: int, low: Tensor, high: Tensor
+) -> Tensor:
+    """Raise what is known of inputs that are left, by all budgets at once; says which need not be asked again."""
+    certificate, done = found.certificate, torch.zeros_like(low, dtype=torch.bool)
+    assert found.clause is not None
+    for inputs in torch.split((low < high).nonzero()[:, 0], chunk):
+        ahead = certificate._ahead(x[inputs], threat, label[inputs]) if len(inputs) else None
+        if ahead is None or not fits(ahead):
+            continue
+        budgets = largest_budgets(ahead, found.clause, found.count)
+        if budgets.shape[1] > 1:  # a class is never ahead of itself
+            own = torch.nn.functional.one_hot(label[inputs], budgets.shape[1]).bool()
+            budgets = budgets.masked_fill(own, found.count)
+        low[inputs] = torch.maximum(low[inputs], torch.minimum(budgets.amin(1), high[inputs]))
+        done[inputs] = is_linear(certificate.nominal)
+    return done
 
 
 def _ask(
@@ -146,12 +170,8 @@ def _ask(
     """Ask about one level, and narrow down where the largest certain one is."""
     if not len(inputs):
         return
-    asked = found.at(level)
-    if level == found.count:  # the first question: everything is looked at that a certificate looks at
-        certain = asked.predict(x[inputs], threat=threat, chunk=chunk).certified
-    else:
-        parts = zip(torch.split(x[inputs], chunk), torch.split(label[inputs], chunk), strict=True)
-        certain = torch.cat([asked._certain(part, threat, wanted) for part, wanted in parts])
+    asked, parts = found.at(level), zip(torch.split(x[inputs], chunk), torch.split(label[inputs], chunk), strict=True)
+    certain = torch.cat([asked._certain(part, threat, wanted) for part, wanted in parts])
     low[inputs] = torch.where(certain, level, low[inputs])
     high[inputs] = torch.where(certain, high[inputs], level - 1)
 

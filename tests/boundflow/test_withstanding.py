@@ -309,3 +309,19 @@ def test_inputs_that_meet_are_refused() -> None:
     certificate = bf.certify(Meeting(), (x, y), threat=flips(2), **RECIPE)
     with pytest.raises(bf.BoundFlowError, match="inputs of a batch meet"):
         certificate.withstands(points())
+
+
+@pytest.mark.parametrize("outputs", [1, 2, 3])
+def test_all_budgets_at_once_are_those_of_each(outputs: int) -> None:
+    x, y = task(200)
+    torch.manual_seed(1)
+    model = torch.nn.Sequential(torch.nn.Linear(3, outputs)).double()
+    labels = y.double().unsqueeze(1) if outputs == 1 else (y + (x[:, 0] > 0.5)).clamp_max(outputs - 1)
+    threat = AtMost(9, Labels(classes=None if outputs == 1 else outputs))
+    loss = "bce" if outputs == 1 else "ce"
+    certificate = bf.certify(model, (x, labels), threat=threat, **{**RECIPE, "loss": loss})
+    found, asked = certificate.withstands(points(150)), levels(certificate)
+    assert len(set(found.value.tolist())) > 3
+    for level in range(10):
+        certain = asked.at(level).predict(points(150)).certified
+        assert bool((certain == (found.value >= level)).all()), level
