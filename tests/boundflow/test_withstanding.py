@@ -32,10 +32,16 @@ def test_no_dataset_with_as_many_flips_changes_what_withstands_them(hidden: bool
         assert not bool((changed & (found.value >= count)).any())
 
 
-def test_a_level_is_what_the_model_at_that_budget_certifies() -> None:
-    x, y = task(60)
-    certificate, inputs = bf.certify(network(), (x, y), threat=flips(8), **RECIPE), points(200)
+@pytest.mark.parametrize(
+    "threat",
+    [flips(8), AtMost(8, Removal()), Linf(0.02) & flips(8), flips(8) & Linf(0.02), AtMost(8, Linf(0.3))],
+    ids=repr,
+)
+def test_a_level_is_what_the_model_at_that_budget_certifies(threat: bf.threats.Threat) -> None:
+    x, y = task(100)
+    certificate, inputs = bf.certify(network(), (x, y), threat=threat, **RECIPE), points(200)
     found, asked = certificate.withstands(inputs), levels(certificate)
+    assert len(set(found.value.tolist())) > 3
     for level in range(9):
         certain = asked.at(level).predict(inputs).certified
         assert bool((certain == (found.value >= level)).all()), level
