@@ -81,6 +81,26 @@ def test_shorter_moves_stay_inside(share: float, dtype: torch.dtype) -> None:
     assert sum(widths) < sum(whole)
 
 
+@pytest.mark.parametrize("hidden", [False, True])
+def test_the_worst_shorter_moves_stay_inside(hidden: bool) -> None:
+    """Moves along the gradient of a parameter, so short that there is little besides the linear part."""
+    x, y = task(20)
+    model, epsilon, share = network(hidden=hidden), 1e-5, 0.5
+    certificate = bf.certify(model, (x, y), threat=Linf(epsilon), **RECIPE)
+    assert certificate.model is not None
+    slack = certificate.record["clauses"][0]["changes"][0]["shrinks"]["slack"]
+    smaller = with_share(certificate.model, [0], bf.rounding.share_of_row(share, slack))
+    observed = x.unsqueeze(0).requires_grad_()
+    for name, parameter in trained(model, observed, y.unsqueeze(0)).items():
+        low, high = dict(smaller.named_parameters())[name].set.bounds  # type: ignore[attr-defined]
+        for place in range(parameter[0].numel()):
+            (slope,) = torch.autograd.grad(parameter.flatten()[place], observed, retain_graph=True)
+            for side in (-1, 1):
+                moved = (observed + side * share * epsilon * slope.sign()).detach()
+                found = trained(model, moved, y.unsqueeze(0))[name].flatten()[place]
+                assert low.flatten()[place] <= found <= high.flatten()[place]
+
+
 @pytest.mark.parametrize(
     "threat", [Linf(0.2), L2(0.2), L1(0.2), AtMost(4, Linf(0.5)), Linf(0.1) & AtMost(1, Labels(classes=2))], ids=repr
 )
