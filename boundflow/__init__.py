@@ -5,11 +5,14 @@ from .attacks import Attacked, attack
 from .audit import Audit, Checklist
 from .bounded import Bounded
 from .certificate import Certificate, load
+from .ensemble import Ensemble, Vote
 from .errors import (
     BoundFlowError,
     CrossedBounds,
+    DifferentRuns,
     MixedSymbols,
     MixedTensors,
+    NoSmallerThreat,
     OutsideBounds,
     PlainTarget,
     StaleAlias,
@@ -30,6 +33,7 @@ from .symbols import Symbols
 from .training import certify
 from .tripwire import check
 from .version import __version__
+from .withstanding import Curve, Withstood, curve, withstands
 
 __all__ = [
     "Accuracy",
@@ -40,8 +44,12 @@ __all__ = [
     "Certificate",
     "Checklist",
     "CrossedBounds",
+    "Curve",
+    "DifferentRuns",
+    "Ensemble",
     "MixedSymbols",
     "MixedTensors",
+    "NoSmallerThreat",
     "OutsideBounds",
     "PlainTarget",
     "Prediction",
@@ -55,7 +63,9 @@ __all__ = [
     "UnsupportedProgram",
     "Violation",
     "VoidBounds",
+    "Vote",
     "WideBounds",
+    "Withstood",
     "WrongContent",
     "__version__",
     "attack",
@@ -63,6 +73,7 @@ __all__ = [
     "centers",
     "certify",
     "check",
+    "curve",
     "errors",
     "interval",
     "lift",
@@ -71,4 +82,5 @@ __all__ = [
     "rounding",
     "rules",
     "threats",
+    "withstands",
 ]

@@ -12,6 +12,7 @@ then every model in the set, on every allowed input, answers that class. Otherwi
 from __future__ import annotations
 
 import copy
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from . import certificate_files, rounding, tripwire
+from . import certificate_files, rounding, tripwire, withstanding
 from .audit import Audit, Auditor
 from .batch_independence import samples_meet
 from .bounded import Bounded
@@ -28,6 +29,7 @@ from .cuts import Answer, Boxes, in_parts, middles
 from .errors import BoundFlowError, VoidBounds
 from .lift import Given
 from .prediction import Accuracy, Prediction, classes, leads, plain_leads, share
+from .smaller_threats import levels, require_tracked
 from .symbols import Symbols
 from .threats import Linf, Threat
 from .tuning import INPUT_ROWS
@@ -165,6 +167,34 @@ class Certificate:
         made._rehearsed, made._inputs_meet = self._rehearsed, self._inputs_meet
         return made
 
+    # --- what answers withstand -----------------------------------------------------------------------------------
+
+    def withstands(
+        self,
+        x: Given,
+        epsilon: Given = 0.0,
+        clip: tuple[float, float] | None = None,
+        *,
+        threat: Threat | None = None,
+        over: str | None = None,
+        chunk: int = 256,
+    ) -> withstanding.Withstood:
+        """For each prediction the largest k, or epsilon, at which it is certain (`withstanding.py`).
+
+        ``epsilon``, ``clip`` and ``threat`` are those of the test inputs and stay as they are; ``over`` says what is
+        varied: "k", how many training samples were touched, or "epsilon", how far they were moved.
+        """
+        threat = self._threat(epsilon, clip, threat)
+        return withstanding.of_one(self, x, threat=threat, over=over, chunk=chunk)
+
+    def curve(
+        self, x: Given, y: Given, *others: Certificate, values: Sequence[float] | None = None, **asked: Any
+    ) -> withstanding.Curve:
+        """Certified accuracy against k or epsilon, together with other certificates of the same training."""
+        if not others:
+            require_tracked(levels(self, asked.get("over")))
+        return withstanding.curve([self, *others], x, y, values=values, **asked)
+
     # --- before the first answer ------------------------------------------------------------------------------------
 
     def _in_evaluation_mode(self) -> Certificate:
@@ -269,6 +299,36 @@ class Certificate:
                 pass
         unknown = plain.new_full((len(x), *plain.shape[1:]), torch.inf)
         return -unknown, unknown, -unknown if self._regression else -unknown.expand(-1, max(2, unknown.shape[1]))
+
+    def _certain(self, x: Tensor, threat: Threat, label: Tensor) -> Tensor:
+        """Whether every model answers these labels: one lead each, where `predict` bounds that of every class."""
+        ahead = self._ahead(x, threat, label)
+        if ahead is None:
+            return torch.zeros(len(x), dtype=torch.bool, device=x.device)
+        lower = ahead.lower
+        if lower.shape[1] > 1:
+            lower = lower.masked_fill(torch.nn.functional.one_hot(label, lower.shape[1]).bool(), torch.inf)
+        return lower.amin(1) > 0
+
+    def _ahead(self, x: Tensor, threat: Threat, label: Tensor) -> Bounded | None:
+        """How far each label is ahead of every class, itself included, or of the other one; None if that is void."""
+        if self.model is None:
+            return None
+        with torch.no_grad():
+            plain = self._plain(x, threat)
+            try:
+                logits: Any = self._logits(x, threat, self._space(threat))
+                if plain.shape[1] == 1:  # one logit is the lead of class 1
+                    ahead = logits * (2 * label - 1).to(plain.dtype).unsqueeze(1)
+                else:
+                    own = torch.nn.functional.one_hot(label, plain.shape[1]).to(plain.dtype)
+                    ahead = (logits * own).sum(1, keepdim=True) - logits
+            except VoidBounds:
+                return None
+        if self._outward:
+            tripwire.check_answers(logits.lower, logits.upper, plain)
+        assert isinstance(ahead, Bounded)
+        return ahead
 
     @staticmethod
     def _boxes(x: Tensor, threat: Threat) -> Tensor | None:

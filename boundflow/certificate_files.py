@@ -21,6 +21,7 @@ from . import codec, files, rounding
 from .architecture import describe, rebuild
 from .bounded import Bounded
 from .content import (
+    check_budgets,
     check_columns,
     check_record,
     check_recorded,
@@ -60,7 +61,7 @@ def write(path: str | Path, model: nn.Module | None, nominal: nn.Module, record:
     for name, sets in _sets(model):
         if sets.affine:
             symbols = sets.symbols
-        parts, flags[name] = codec.pack(_over_deep_rows(sets))
+        parts, flags[name] = codec.pack(over_deep_rows(sets))
         used += [parts["rows"].numpy()] if "rows" in parts else []
         tensors |= codec.named(name, parts)
     kept: dict[str, dict[str, Any]] = {}
@@ -105,6 +106,7 @@ def opened(path: str | Path) -> Held:
         check_record(record)
         _check_kept(record, architecture, kept)
         symbols = _symbols(record, tensors)
+        check_budgets(record.get("clauses"), symbols.budgets)
         if record.get("void_at_step") is None:
             names = {name.removeprefix("bounds.") for name in tensors if name.startswith("bounds.")}
             missing = min(sets.keys() - names, default="any parameter")
@@ -216,7 +218,7 @@ def _value(model: nn.Module, name: str) -> object:
     return getattr(model.get_submodule(path), last)
 
 
-def _over_deep_rows(x: Bounded) -> Bounded:
+def over_deep_rows(x: Bounded) -> Bounded:
     """The same set over symbols that are not derived."""
     if not x.affine:
         return Bounded(Set(x.set.bounds, None, x.symbols, x.set.exact, x.set.nonnegative))

@@ -10,6 +10,7 @@ Nothing is allocated that the file does not hold itself, unless it fits into mem
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Collection, Mapping
 from math import prod
@@ -210,5 +211,32 @@ def check_record(record: Mapping[str, Any]) -> None:
     verified = record.get("verified", [])
     require(isinstance(verified, list) and all(map(is_count, verified)), "its verified samples are no list of numbers")
     require(is_count(record.get("filled_cells", 0)), "how many cells were filled in is no number")
+    check_clauses(record.get("clauses", []))
     state = record.get("state", [])
     require(isinstance(state, list) and all(isinstance(name, str) for name in state), "its state is no list of names")
+
+
+def check_clauses(clauses: object) -> None:
+    """Whether what a record says of the threat is what `Threat.described` gives."""
+    require(isinstance(clauses, list), "its clauses of the threat are no list")
+    assert isinstance(clauses, list)
+    for clause in clauses:
+        known = isinstance(clause, dict) and clause.keys() == {"budget", "changes"}
+        require(known and isinstance(clause["changes"], list), "a clause of its threat is not known")
+        require(clause["budget"] is None or is_count(clause["budget"], 1), "a budget is not a number of samples")
+        for change in clause["changes"]:
+            known = isinstance(change, dict) and change.keys() == {"about", "recentred", "shrinks"}
+            require(known, "a change of its threat is not known")
+            shrinks = change["shrinks"]
+            known = shrinks is None or (isinstance(shrinks, dict) and shrinks.keys() == {"epsilon", "slack"})
+            require(known, "how a change of its threat shrinks is not known")
+            if shrinks is not None:
+                amounts = [shrinks["slack"], 0.0 if shrinks["epsilon"] is None else shrinks["epsilon"]]
+                numbers = all(type(one) in (int, float) and 0 <= one < math.inf for one in amounts)
+                require(numbers, "how far a change of its threat reaches is no number")
+
+
+def check_budgets(clauses: list[dict[str, Any]] | None, budgets: list[int | None]) -> None:
+    """Whether the budgets that rows are counted by are those of the threat that the record describes."""
+    said = [clause["budget"] for clause in clauses or []]
+    require(not said or budgets == said[: len(budgets)], "its budgets are not those of its threat")

@@ -75,5 +75,13 @@ class WrongContent(BoundFlowError):
     """A file holds what no run could have written, or asks for more than fits: it is refused before it is used."""
 
 
+class NoSmallerThreat(BoundFlowError):
+    """A set cannot be asked about a smaller threat than the one it was made for: that would not be sound."""
+
+
+class DifferentRuns(BoundFlowError):
+    """Certificates that speak of different trainings cannot be combined: each is about a model of its own."""
+
+
 class WideBounds(UserWarning):
     """Sets of an own loop have become so wide that they say little: shown once for each space of symbols."""

@@ -211,6 +211,37 @@ def quotient_of_move(x: Tensor, center: Tensor, reach: Tensor) -> Tensor:
     return outward(difference / reach).clamp(-1.0, 1.0)
 
 
+def of_shorter_moves(x: Tensor, amounts: Tensor) -> float:
+    """By how much the lifted interval of a move by ``t`` of an amount exceeds ``t`` of the row of the whole move.
+
+    The row r of the amount a is at least a. The interval of ``t a`` is made of one conversion, one lengthening, one sum
+    and one step outwards, so its radius is at most ``t a + 32 u (|x| + t a)`` and a few of the smallest normal numbers.
+    Divided by r, for all t in [0, 1]:  ``t + 32 u (|x| / a + 1) + 64 tiny / a``. Features that cannot move have no row.
+    """
+    dtype = x.dtype
+    moving = amounts > 0
+    if not bool(moving.any()):
+        return 0.0
+    far = torch.where(moving, x.double().abs() / amounts.double(), 0.0).max()
+    least = float(amounts.double()[moving].min())
+    return float(up(32 * UNIT[dtype] * (far + 1) + 64 * TINY[dtype] / least))
+
+
+def shorter(rows: Tensor, factor: float) -> tuple[Tensor, Tensor]:
+    """Rows (K, *shape) times a factor in [0, 1], and what all these products together are off by, at most.
+
+    Each product is rounded once, by at most ``u |row|`` or the smallest normal number, and symbols are at most 1.
+    """
+    scaled = rows * factor
+    lost = gamma(1, rows.dtype) * rows.abs().sum(0) * (1 + gamma(len(rows), rows.dtype)) + tiny(len(rows), rows.dtype)
+    return scaled, up(lost)
+
+
+def share_of_row(share: float, slack: float) -> float:
+    """At least ``share + slack``, and no more than the whole row."""
+    return min(1.0, (share + slack) * (1 + 8 * UNIT[torch.float32]))
+
+
 def share_of(x: Tensor, share: float) -> Tensor:
     """At least ``share |x|`` in float64, of a share that was read from a text in per cent.
 

@@ -105,6 +105,7 @@ class _Run:
         self.record = {
             **recipe.record(prepared.model, len(self.batches)),
             "threat": repr(prepared.threat),
+            "clauses": prepared.threat.described(prepared.x),
             "not_tracked": not_tracked,
             "input_shape": list(prepared.x.shape[1:]),
             "samples": len(prepared.x),

@@ -1,6 +1,7 @@
 """What the certificate of a run says of new rows: the label of each, whether it is certified, bounds and margin."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from math import inf
 from pathlib import Path
@@ -13,7 +14,7 @@ import boundflow as bf
 from boundflow import rounding
 from boundflow.certificate_files import input_shape
 from boundflow.threats import Threat
-from fullcert import models, runs, tables, tasks, threats
+from fullcert import models, runs, tables, tasks, threats, voting
 from fullcert.encoding import Encoding, Image, Number, Target, Words, as_words, known_words
 from fullcert.evaluation import CHUNK
 from fullcert.losses import outputs
@@ -31,9 +32,83 @@ class Answers(NamedTuple):
     unknown: dict[str, int]  # in how many rows a column holds a category that training did not have
 
 
+class Asked(NamedTuple):
+    """A run that is asked about rows: what answers, the rows as inputs, what they could have been, and their table."""
+
+    certificate: bf.Certificate
+    x: torch.Tensor
+    threat: Threat
+    words: dict[str, str]
+    encoding: Encoding
+    table: tables.Table
+    ensemble: bf.Ensemble | None = None  # whose first member the certificate is
+
+    def found(self, data: Path, cuts: int) -> bf.Prediction:
+        with refused(f"{data} cannot be certified"):
+            return self.certificate.predict(self.x, threat=self.threat, cuts=cuts, chunk=CHUNK)
+
+    def withstood(self, over: str | None) -> bf.Withstood:
+        """For each row the largest threat at which its answer is certain."""
+        with refused("what the answers withstand cannot be said"):
+            if self.ensemble is not None:
+                return self.ensemble.withstands(self.x, threat=self.threat, chunk=CHUNK)
+            return self.certificate.withstands(self.x, threat=self.threat, over=over, chunk=CHUNK)
+
+
+@contextmanager
+def refused(what: str) -> Iterator[None]:
+    """What cannot be answered, as one sentence."""
+    try:
+        yield
+    except bf.CrossedBounds:  # a bug of ours
+        raise
+    except (ValueError, bf.BoundFlowError) as error:
+        raise Mistake(f"{what}: {error}") from None
+
+
 def answers(run: Path, data: Path, epsilon: float | None, tolerance: Sequence[str] | None, cuts: int = 0) -> Answers:
     """What the certificate of a run says of the rows in a file."""
-    certificate_file = runs.existing(run, runs.CERTIFICATE)
+    return told(asked(run, data, epsilon, tolerance), data, cuts)
+
+
+def told(question: Asked, data: Path, cuts: int) -> Answers:
+    """The answers to a question."""
+    certificate, encoding, table = question.certificate, question.encoding, question.table
+    if question.ensemble is not None:
+        return Answers(by_vote(question, data), question.words, None, unknown(encoding, table))
+    found = question.found(data, cuts)
+    if not encoding.target.regression and int(found.label.max()) >= len(encoding.target.classes):
+        many = len(encoding.target.classes)
+        raise Mistake(f"the certificate has more classes than the {many} that the run names")
+    rows = columns(found, encoding.target, table)
+    return Answers(rows, question.words, certificate.void_at_step, unknown(encoding, table))
+
+
+def by_vote(question: Asked, data: Path) -> dict[str, list[Any]]:
+    """What the members of a run answer together: the label, how many vote for it, and how many changes it withstands.
+
+    Certified against the budget of the run, the largest that its members were trained for.
+    """
+    ensemble, target = question.ensemble, question.encoding.target
+    assert ensemble is not None
+    k = max(clause["budget"] for one in ensemble.members[0] for clause in one.record["clauses"])
+    with refused(f"{data} cannot be certified"):
+        vote = ensemble.predict(question.x, threat=question.threat, chunk=CHUNK)
+    rows: dict[str, list[Any]] = {
+        "row": list(range(len(vote))),
+        "label": [target.classes[int(label)] for label in vote.label],
+        "certified": vote.certified(k).tolist(),
+        "votes": (vote.members == vote.label.unsqueeze(1)).sum(1).tolist(),
+        "withstands": [None if value < 0 else value for value in vote.withstood.tolist()],
+    }
+    if target.name in question.table.columns:
+        rows["true"] = [target.classes[c] for c in target.encoded(question.table.columns[target.name])]
+    return rows
+
+
+def asked(run: Path, data: Path, epsilon: float | None, tolerance: Sequence[str] | None) -> Asked:
+    """The certificate of a run, and the rows in a file as it takes them."""
+    certificate_file = voting.certificate_of(run)
     options = resolve({}, read_options(runs.existing(run, runs.OPTIONS)))
     table = tables.read(data)
     if (run / runs.COLUMNS).exists():
@@ -46,21 +121,14 @@ def answers(run: Path, data: Path, epsilon: float | None, tolerance: Sequence[st
     options = asked_about(options, epsilon, tolerance)
     # neither a built-in dataset nor images have columns by name
     named = encoding if encoding.columns[0].source and inputs.ndim == 2 else None
-    threat = test_threat(options, encoding, named, inputs)
-    x = torch.as_tensor(inputs)
-    try:
-        found = certificate.predict(x, threat=threat, cuts=cuts, chunk=CHUNK)
-    except bf.CrossedBounds:  # a bug of ours
-        raise
-    except (ValueError, bf.BoundFlowError) as error:
-        raise Mistake(f"{data} cannot be certified: {error}") from None
-    if not encoding.target.regression and int(found.label.max()) >= len(encoding.target.classes):
-        raise Mistake(f"{certificate_file} has more classes than the {len(encoding.target.classes)} that the run names")
+    ensemble = voting.opened(run, certificate.nominal if ":" in options.model else None)
+    samples = certificate.record["samples"] if ensemble is None else ensemble.samples
     words = {
-        "training": threats.training_words(options, certificate.record["samples"], named is not None),
+        "training": threats.training_words(options, samples, named is not None),
         "test": threats.test_words(options, named is not None),
     }
-    return Answers(columns(found, encoding.target, table), words, certificate.void_at_step, unknown(encoding, table))
+    threat = test_threat(options, encoding, named, inputs)
+    return Asked(certificate, torch.as_tensor(inputs), threat, words, encoding, table, ensemble)
 
 
 def unknown(encoding: Encoding, table: tables.Table) -> dict[str, int]:

@@ -55,7 +55,7 @@ def main() -> None:
 
 def how_to_go_on() -> str:
     """What to type after an interrupt."""
-    if sys.argv[1:2] == ["reproduce"]:
+    if sys.argv[1:2] in (["reproduce"], ["sweep"]):
         return "the same command goes on with what is not finished"
     if sys.argv[1:2] == ["attack"]:
         return "nothing was written; --targets and --steps make attacks shorter"

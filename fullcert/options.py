@@ -130,6 +130,9 @@ class Options:
         TRAINING,
         show_default=BY_RULE,
     )
+    members: int = option(
+        0, "So many members that vote, each trained on its own part of the data; 0 for one model.", TRAINING
+    )
     memory: float = option(4.0, "GiB that a batch may take.", TRAINING)
     device: str = option("cpu", "Where tensors live, such as cpu or cuda.", TRAINING)
     dtype: str = option("float64", "Precision of the run: float32 or float64.", TRAINING)
@@ -173,7 +176,7 @@ class Options:
 TUNED_ON = ("nothing", "trusted", "declared")
 RANGES: dict[str, tuple[float, float]] = {
     **dict.fromkeys(("epsilon", "test_epsilon", "target_tolerance", "lr", "lr_decay", "weight_decay"), (0, inf)),
-    **dict.fromkeys(("init_scale", "frozen", "batch_size", "flip_labels", "remove", "replace"), (0, inf)),
+    **dict.fromkeys(("init_scale", "frozen", "batch_size", "flip_labels", "remove", "replace", "members"), (0, inf)),
     **dict.fromkeys(("epochs", "trusted_epochs", "order", "steps", "at_most"), (1, inf)),
     "momentum": (0, 1),
     "clip_gradients": (1e-300, inf),
@@ -275,7 +278,7 @@ def read_options(path: Path) -> dict[str, Any]:
             raise Mistake(f"{path} sets {key!r}, and there is no such option")
         if name in options:
             raise Mistake(f"{path} sets {key!r} twice")
-        options[name] = _fitting(value, known[name], f"{key!r} in {path}")
+        options[name] = fitting(value, known[name], f"{key!r} in {path}")
     return options
 
 
@@ -290,7 +293,7 @@ STRING = re.compile(r""""(?:[^"\\\n]|\\.)*\"|'[^'\n]*'""")
 DOTTED = re.compile(r"""(?:\.[ \t]*(?:[\w-]+|\"\")[ \t]*){32}""")
 
 
-def _fitting(value: Any, kind: Any, what: str) -> Any:
+def fitting(value: Any, kind: Any, what: str) -> Any:
     """A value of the file as the type of its option."""
     kinds = typing.get_args(kind) if isinstance(kind, types.UnionType) else (kind,)
     if tuple[str, ...] in kinds:

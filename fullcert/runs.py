@@ -7,6 +7,8 @@ metrics.json              the result
 certificate.safetensors   the set of all models
 evaluation.json           what the report shows
 report.html               the report
+curve.json                certified accuracy against k or epsilon, if it was asked for
+members/                  the certificates of members that vote, instead of one
 barriers.svg              the decision barriers of two-dimensional data
 checkpoint.safetensors    the last step of a run that was interrupted
 attack.json               what attacks found, if they were made
@@ -33,13 +35,13 @@ from fullcert.mistakes import Mistake
 
 OPTIONS, COLUMNS, STEPS, METRICS = "options.toml", "columns.json", "metrics.jsonl", "metrics.json"
 CERTIFICATE, EVALUATION, REPORT = "certificate.safetensors", "evaluation.json", "report.html"
-PICTURE, CHECKPOINT, SIGNATURE = "barriers.svg", "checkpoint.safetensors", "signature.json"
-ATTACK, VIOLATION, AUDIT = "attack.json", "violation.npz", "audit.json"
+PICTURE, CHECKPOINT, SIGNATURE, MEMBERS = "barriers.svg", "checkpoint.safetensors", "signature.json", "members"
+ATTACK, VIOLATION, AUDIT, CURVE = "attack.json", "violation.npz", "audit.json", "curve.json"
 # what is found out about a finished run, by name: each has a section of its own in the report
-BESIDE = {"attack": ATTACK, "audit": AUDIT}
+BESIDE = {"curve": CURVE, "attack": ATTACK, "audit": AUDIT}
 # in the order of their removal: a run that is half removed is neither finished nor resumed with options of another
 FILES = (
-    *(METRICS, SIGNATURE, ATTACK, VIOLATION, AUDIT, CHECKPOINT, OPTIONS),
+    *(METRICS, SIGNATURE, ATTACK, VIOLATION, AUDIT, CURVE, CHECKPOINT, OPTIONS),
     *(COLUMNS, STEPS, CERTIFICATE, EVALUATION, REPORT, PICTURE),
 )
 
@@ -86,6 +88,8 @@ def remove(folder: Path) -> None:
     """Remove the run in a folder; what else is there stays."""
     for name in FILES:
         (folder / name).unlink(missing_ok=True)
+    for member in (folder / MEMBERS / "ensemble.json", *(folder / MEMBERS).glob("member-*.safetensors")):
+        member.unlink(missing_ok=True)
 
 
 def remove_parts(folder: Path) -> None:

@@ -113,15 +113,22 @@ class Recipe:
         )
 
     def certify(
-        self, callbacks: Sequence[Callable[[bf.Step], None]], checkpoint: Path | None = None, resume: bool = False
+        self,
+        callbacks: Sequence[Callable[[bf.Step], None]],
+        checkpoint: Path | None = None,
+        resume: bool = False,
+        *,
+        rows: np.ndarray | None = None,
+        threat: bf.threats.Threat | None = None,
     ) -> bf.Certificate:
-        """Train on the observed data, and on every dataset the threat allows."""
+        """Train on the observed data, or on some of its rows, and on every dataset the threat allows."""
+        inputs, labels = self.observed()
         try:
             certificate = bf.certify(
                 self.initial,
-                self.observed(),
+                (inputs, labels) if rows is None else (inputs[rows], labels[rows]),
                 self.program(),
-                threat=self.threats.training,
+                threat=self.threats.training if threat is None else threat,
                 callbacks=callbacks,
                 progress=False,  # the command has a bar of its own
                 checkpoint=checkpoint,

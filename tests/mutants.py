@@ -88,7 +88,7 @@ FIRST = {  # where a bug in a file most likely shows: those tests go first
     "recipe.py": ["checkpoint", "certify"],
     "reduction.py": ["reduction", "symbols", "tightness", "traps", "training"],
     "symbol_numbers.py": ["symbols", "progress", "review", "traps", "certify"],
-    "rounding.py": ["traps", "laws"],
+    "rounding.py": ["traps", "laws", "withstanding"],
     "rows.py": ["tightness", "traps", "budgets", "training"],
     "sample_axis.py": ["budgets", "states", "traps"],
     "sets.py": ["states", "traps", "tensor", "budgets"],
@@ -99,6 +99,11 @@ FIRST = {  # where a bug in a file most likely shows: those tests go first
     "symbols.py": ["symbols", "progress", "review", "traps", "training"],
     "budgets.py": ["support", "supports", "budgets", "rounded_moves", "threats"],
     "training.py": ["modes", "tripwire", "programs_with_state", "review", "layout"],
+    "all_budgets.py": ["withstanding"],
+    "smaller_threats.py": ["withstanding"],
+    "withstanding.py": ["withstanding", "votes"],
+    "votes.py": ["votes"],
+    "ensemble.py": ["votes"],
     "tripwire.py": ["tripwire", "programs"],
     "rules/bilinear.py": ["operators", "budgets", "threats"],
     "rules/contractions.py": ["operators", "budgets", "threats"],
@@ -118,7 +123,7 @@ FIRST = {  # where a bug in a file most likely shows: those tests go first
     "threats/deviation.py": ["rounded_moves", "interface"],
     "verified_rows.py": ["verified_rows"],
     "threats/lifting.py": ["rounded_moves", "interface", "budgets", "traps", "threats"],
-    "threats/moves.py": ["rounded_moves", "interface", "budgets", "threats"],
+    "threats/moves.py": ["rounded_moves", "interface", "withstanding", "budgets", "threats"],
     "threats/quantised.py": ["rounded_moves", "interface"],
 }
 
@@ -318,6 +323,18 @@ MUTANTS = [Mutant(*row) for row in [
     ("verified_rows.py", "mine = known.symbols[np.isin(known.owners, samples)]", "mine = known.symbols[known.owners >= 0]", "all samples are verified"),
     ("verified_rows.py", "return center, torch.where(added == 0, form.radius, rounding.up(form.radius + added))", "return center, form.radius", "roundings of fixed symbols"),
     ("threats/lifting.py", "observed = self.values[change.about] if change.has_clean_state else self.raw", "observed = self.values[change.about]", "a missing cell counts as recorded"),
+    ("rounding.py", "return float(up(32 * UNIT[dtype] * (far + 1) + 64 * TINY[dtype] / least))", "return 0.0", "shorter moves without what their floats add"),
+    ("rounding.py", "lost = gamma(1, rows.dtype) * rows.abs().sum(0)", "lost = 0 * rows.abs().sum(0)", "shorter rows not charged"),
+    ("smaller_threats.py", "smaller.budgets[clause] = budget", "smaller.budgets[clause] = max(0, budget - 1)", "a smaller budget counts one sample too few"),
+    ("smaller_threats.py", "rounding.shorter(form.generators[held], factor)", "rounding.shorter(form.generators[held], factor * factor)", "rows shrink more than moves"),
+    ("threats/moves.py", "        if self.clip is not None:\n            return None", "        if False:\n            return None", "moves in a valid range shrink"),
+    ("all_budgets.py", "budgets = [0 if number == clause else budget", "budgets = [0 if number >= clause else 0 * (budget or 0)", "other symbols missed where all budgets are answered at once"),
+    ("all_budgets.py", "total[:, 1 : count + 1] = largest.cumsum(1)", "total[:, 1 : count + 1] = largest", "only the last sample counts at every budget"),
+    ("withstanding.py", "low[inputs] = torch.where(certain, level, low[inputs])", "low[inputs] = level", "what is uncertain is withstood"),
+    ("votes.py", "(winner < rivals).long()", "(winner > rivals).long()", "ties go to the larger class"),
+    ("votes.py", "least_cost(some, costs + 1, classes)", "least_cost(some, costs + 2, classes)", "members cost one change too many"),
+    ("votes.py", "torch.where(vote == rivals, 0, 1)", "0", "members that vote for others gain nothing"),
+    ("ensemble.py", "return [torch.arange(member, samples, members) for member in range(members)]", "return [torch.arange(samples) for member in range(members)]", "members share their samples"),
 ]]
 # fmt: on
 

@@ -16,9 +16,9 @@ and says in class attributes, where the default is not right,
     column            which column of the inputs it moves, where its rows do not move one feature each
 
 It may replace ``fits`` (data that the change cannot be about are refused before training), ``stand_in`` (what ordinary
-training sees in place of a value that is not there), ``encoded`` (targets as numbers) and ``on_features``. Everything
-else is **derived**: ``&``, ``on``, ``AtMost``, budgets, the lifting of a batch, clean states, test inputs, pieces of
-batches.
+training sees in place of a value that is not there), ``encoded`` (targets as numbers), ``on_features`` and ``shrinks``
+(how its rows become those of a smaller change). Everything else is **derived**: ``&``, ``on``, ``AtMost``, budgets, the
+lifting of a batch, clean states, test inputs, pieces of batches.
 
 Under a budget, or beside other changes, symbols at zero must mean "as observed", so the center is the observed value,
 and a side that a valid range cuts off is covered by one symmetric row. Only where every sample is touched may it move.
@@ -28,7 +28,7 @@ from __future__ import annotations
 
 import copy
 from abc import ABC, abstractmethod
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -110,6 +110,26 @@ class Threat(ABC):
         if samples.shape != (len(x),):
             raise ValueError(f"index must hold one sample number per row: {samples.shape} for {len(x)} rows")
         return Lifting(self, symbols, x, y, samples).lifted()
+
+    def described(self, x: Tensor) -> list[dict[str, Any]]:
+        """What a certificate must know to be asked about a smaller threat: budgets, and how each change shrinks.
+
+        Nothing where nothing can have been changed: where every change moves features, and none of them by anything.
+        """
+        x = self.observed(x, np.arange(len(x)))
+        found = [change.shrinks(x) for change in self.changes]
+        if all(shrinks is not None and shrinks["epsilon"] == 0 for shrinks in found):
+            return []
+        return [
+            {
+                "budget": clause.budget,
+                "changes": [
+                    {"about": change.about, "recentred": not change.has_clean_state, "shrinks": change.shrinks(x)}
+                    for change in clause.changes
+                ],
+            }
+            for clause in self.clauses
+        ]
 
     def at_test_time(self, symbols: Symbols | None, x: Tensor) -> Tensor:
         """Test inputs as they could have been left: with rows of their own, or as intervals without ``symbols``."""
@@ -220,6 +240,10 @@ class Change(Threat):
     def stand_in(self, x: Tensor) -> Tensor:
         """Inputs with something in place of each value that is not there."""
         return x
+
+    def shrinks(self, x: Tensor) -> dict[str, float | None] | None:
+        """How its rows become those of a smaller change of the same kind; None where they do not."""
+        return None
 
     def encoded(self, y: Tensor, like: Tensor) -> Tensor:
         """Targets as numbers that can change, of the dtype of ``like``."""

@@ -15,6 +15,7 @@ and projecting onto the range brings every feature nearer to where it was.
 
 from __future__ import annotations
 
+import math
 from abc import abstractmethod
 
 import numpy as np
@@ -86,6 +87,24 @@ class Moved(Change):
             return Deviation(center, Diagonal(rows, moving), bounds)
         rows = rounding.up(amounts.to(values.dtype))
         return Deviation(center, Diagonal(rows, moving), bounds, rounding.of_moves(values, rows))
+
+    def shrinks(self, x: Tensor) -> dict[str, float | None] | None:
+        """Moves by a share t of the amounts: the rows shrink to ``t + slack``, where the center is the observed value.
+
+        In a box, symbols of a move by t are at most ``t + slack`` (`rounding.of_shorter_moves`); in a ball their norm
+        is at most t, and the radius that pays for roundings stays. A valid range cuts the rows of long and short moves
+        alike and may move the center, so there the rows say nothing about shorter moves.
+        """
+        if self.clip is not None:
+            return None
+        allowed, slack, least, most = self._allowed(x), 0.0, math.inf, 0.0
+        for part in torch.split(x, 4096):  # amounts of all samples at once may not fit
+            amounts = torch.where(allowed, self.amounts(part), 0.0).expand(part.shape)
+            slack = max(slack, rounding.of_shorter_moves(part, amounts))
+            moving = amounts[amounts > 0]
+            if moving.numel():
+                least, most = min(least, float(moving.min())), max(most, float(moving.max()))
+        return {"epsilon": most if least == most or most == 0 else None, "slack": slack}
 
     def _options(self) -> str:
         clip = "" if self.clip is None else f", clip={self.clip}"

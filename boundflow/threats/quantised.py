@@ -36,5 +36,9 @@ class Quantised(Moved):
         distance = bins * self.step
         return distance + rounding.of_grid(x, distance) if bins else torch.zeros_like(x)
 
+    def shrinks(self, x: Tensor) -> None:
+        """Steps of a grid are whole: half of a move can still be a whole step."""
+        return None
+
     def moving(self, x: Tensor) -> Tensor:
         return torch.full(x.shape[1:], self.epsilon > 0, device=x.device)

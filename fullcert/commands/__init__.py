@@ -12,6 +12,7 @@ from fullcert.commands.datasets import datasets
 from fullcert.commands.report import report
 from fullcert.commands.reproduce import reproduce
 from fullcert.commands.sign import sign
+from fullcert.commands.sweep import sweep
 from fullcert.commands.train import train
 from fullcert.commands.tune import tune
 from fullcert.commands.validate import validate
@@ -33,6 +34,7 @@ application.command(epilog="Example: fullcert attack runs/moons --steps 5")(atta
 application.command(epilog="Example: fullcert audit runs/people --budget 50 --out check.csv")(audit)
 application.command(epilog="Example: fullcert report runs/moons")(report)
 application.command(epilog="Example: fullcert reproduce epsilon --quick --figure epsilon.svg")(reproduce)
+application.command(epilog="Example: fullcert sweep --dataset iris --flips 1,2,4 --out runs/stands")(sweep)
 application.command(epilog="Example: fullcert sign runs/moons --key my.key")(sign)
 application.command(epilog="Example: fullcert verify runs/moons --key my.key.pub")(verify)
 application.add_typer(datasets, name="datasets")

@@ -1,7 +1,7 @@
-"""`fullcert certify`: what a certificate says of new rows."""
+"""`fullcert certify`: what a certificate says of new rows, and what its answers withstand."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -11,7 +11,13 @@ from fullcert.commands import results
 
 def certify(
     run: Annotated[Path, typer.Argument(help="The folder of a run.")],
-    data: Annotated[Path, typer.Argument(help="Rows like those of training: CSV, Parquet or NPZ.")],
+    data: Annotated[
+        Path | None,
+        typer.Argument(
+            help="Rows like those of training: CSV, Parquet or NPZ. With --withstands: the test set if left out.",
+            show_default=False,
+        ),
+    ] = None,
     out: Annotated[
         Path | None, typer.Option(help="File for the answers: .csv, .parquet or .json.", show_default="a table here")
     ] = None,
@@ -25,6 +31,14 @@ def certify(
     cuts: Annotated[
         int, typer.Option(min=0, max=16, help="Cut the box of an undecided row in halves, up to so many times over.")
     ] = 0,
+    withstands: Annotated[
+        bool,
+        typer.Option("--withstands", help="Say for each row how many changed samples, or how far, it withstands."),
+    ] = False,
+    over: Annotated[
+        str | None,
+        typer.Option(help="What --withstands varies: k or epsilon.", show_default="k where samples are counted"),
+    ] = None,
     json: results.Json = None,
     quiet: results.Quiet = False,
 ) -> None:
@@ -32,25 +46,80 @@ def certify(
 
     If the run names a network of its own (model in options.toml), that file is run: read it first if it is not yours.
     """
-    from rich.console import Console
-
-    from fullcert import answering, tables
-    from fullcert.commands.display import show_answers, working
-    from fullcert.report.claims import claim
+    from fullcert import tables
+    from fullcert.mistakes import Mistake
 
     results.check(json)
+    if over is not None and not withstands:
+        raise Mistake("--over says what --withstands varies: give both")
+    if over not in (None, "k", "epsilon"):
+        raise Mistake(f"--over is k (how many samples) or epsilon (how far), not {over}")
+    if data is None and not withstands:
+        raise Mistake("give the rows to certify: a CSV, Parquet or NPZ file")
     if out is not None:
         runs.check_writable(out)
         if out.suffix not in tables.WRITERS:
             tables.written({}, out.suffix)
-    with working("certifying", hidden=quiet):
-        rows, threat, void_at_step, unknown = answering.answers(run, data, epsilon, tolerance, cuts)
+    if data is None:
+        return of_the_test_set(run, out, over, json, quiet)
+    of_rows(run, data, out, (epsilon, tolerance, cuts), over if withstands else None, withstands, json, quiet)
+
+
+def of_rows(
+    run: Path, data: Path, out: Path | None, asked: Any, over: str | None, withstands: bool, json: Any, quiet: bool
+) -> None:
+    """The answers for the rows of a file."""
+    from rich.console import Console
+
+    from fullcert import answering, standing, tables
+    from fullcert.commands.display import show_answers, working
+    from fullcert.report.claims import claim
+
+    epsilon, tolerance, cuts = asked
+    stands: dict[str, Any] = {}
+    with working("certifying", hidden=quiet) as progress:
+        if withstands:
+            question = answering.asked(run, data, epsilon, tolerance)
+            rows, threat, void_at_step, unknown = answering.told(question, data, cuts)
+            progress("asking what the answers withstand")
+            if "withstands" not in rows:  # a vote says it anyway
+                found = question.withstood(over)
+                rows["withstands"], stands = standing.column(found), {"withstands": standing.summary(found)}
+        else:
+            rows, threat, void_at_step, unknown = answering.answers(run, data, epsilon, tolerance, cuts)
     if out is not None:
         runs.write(out, tables.written(rows, out.suffix))
-    summary = answering.summary(rows)
+    summary = answering.summary(rows) | stands
     task = "regression" if "value" in rows else "classification"
     told = claim({"task": task, "threat": threat, "headline": {**summary, "void_at_step": void_at_step}})
     summary |= {"threat": threat, "claim": told, "unknown_categories": unknown}
     results.give(json, {**summary, "rows": tables.by_row(rows)})
     if not quiet:
-        show_answers(rows, summary, out, Console(stderr=json == "-"))
+        console = Console(stderr=json == "-")
+        show_answers(rows, summary, out, console)
+        if stands:
+            console.print(standing.sentence(stands["withstands"], len(rows["row"])), highlight=False, markup=False)
+
+
+def of_the_test_set(run: Path, out: Path | None, over: str | None, json: str | None, quiet: bool) -> None:
+    """What the answers for the test set of the run withstand; the curve is kept with the run, for its report."""
+    from rich.console import Console
+
+    from fullcert import standing, tables
+    from fullcert.commands.display import show_curve, working
+
+    with working("loading", hidden=quiet) as progress:
+        test = standing.Tested(run)
+        progress("asking what the answers withstand")
+        found = standing.of_test_set(test, (), over)
+    rows, curve = test.rows(found), standing.curve(found, test.y)
+    if out is not None:
+        runs.write(out, tables.written(rows, out.suffix))
+    standing.write_curve(run, curve)
+    told = standing.summary(found)
+    results.give(json, {"withstands": told, "curve": curve, "rows": tables.by_row(rows)})
+    if not quiet:
+        console = Console(stderr=json == "-")
+        show_curve(curve, console)
+        console.print(standing.sentence(told, len(found)), highlight=False, markup=False)
+        console.print(f"curve: {run / runs.CURVE}; fullcert report {run} draws it", soft_wrap=True, highlight=False)

@@ -12,7 +12,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn
 from rich.table import Table
 
 import boundflow as bf
-from fullcert import runs
+from fullcert import jobs, runs
 from fullcert.numerals import above, below, number, percent, width
 from fullcert.stepping import StepLog
 
@@ -33,6 +33,20 @@ def following(log: StepLog, hidden: bool) -> Iterator[Callable[[bf.Step], None]]
             bar.update(task, completed=step.number, total=step.total, told=told)
 
         yield update
+
+
+@contextmanager
+def counting(hidden: bool) -> Iterator[Callable[[jobs.Progress], None]]:
+    """A bar on standard error: how many pieces of work are done, how long the rest takes, and what is run now."""
+    columns = (BarColumn(20), MofNCompleteColumn(), TextColumn("{task.fields[left]}"), TextColumn("{task.fields[now]}"))
+    with Progress(*columns, console=Console(stderr=True), disable=hidden) as bar:
+        task = bar.add_task("", total=None, left="", now="")
+
+        def tell(progress: jobs.Progress) -> None:
+            left = jobs.time_left(progress.seconds_left)
+            bar.update(task, completed=progress.done, total=progress.total, left=left, now=escape(progress.now))
+
+        yield tell
 
 
 @contextmanager
@@ -59,6 +73,11 @@ def show(metrics: dict[str, Any], out: Path | None, console: Console) -> None:
             table.add_row(key.replace("_", " "), "none" if metrics[key] is None else width(metrics[key]))
     if "median_mean_absolute_error" in metrics:
         table.add_row("error of always the median", number(below(metrics["median_mean_absolute_error"], 3), 3))
+    if "members" in metrics:
+        table.add_section()
+        table.add_row("members", str(metrics["members"]))
+        table.add_row("half of the votes stand changed samples", str(metrics["median_withstood"]))
+        table.add_row("by counting members alone", str(metrics["median_withstood_by_members"]))
     table.add_section()
     table.add_row("steps", str(metrics["steps"]))
     table.add_row("seconds", f"{metrics['seconds']:.1f}")
@@ -97,6 +116,19 @@ def show_answers(rows: dict[str, list[Any]], told: dict[str, Any], out: Path | N
         console.print(note, highlight=False, markup=False)
     if out is not None:
         console.print(f"answers: {out}", soft_wrap=True, highlight=False, markup=False)
+
+
+def show_curve(curve: dict[str, Any], console: Console) -> None:
+    """Certified accuracy against k or epsilon: at most some points, the first and the last among them."""
+    points = curve["points"]
+    stride = max(1, -(-len(points) // SHOWN))
+    chosen = [point for number, point in enumerate(points) if number % stride == 0 or number == len(points) - 1]
+    table = Table(curve["unit"], "certified accuracy", "certified robustness")
+    for point in chosen:
+        accuracies = (share(point[name]) for name in ("certified_accuracy", "certified_robustness"))
+        table.add_row(f"{point['value']:g}", *accuracies)
+    console.print(table)
+    console.print(f"nominal accuracy {share(curve['nominal_accuracy'])}", highlight=False)
 
 
 def _cell(name: str, value: Any) -> str:

@@ -68,21 +68,9 @@ def reproduce(
 
 def follow(request: Any, hidden: bool) -> list[dict[str, Any]]:
     """A bar on standard error: how many values are there, how long the rest takes, and what is run now."""
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn
-    from rich.progress import Progress as Bar
+    from fullcert.commands.display import counting
 
-    from fullcert.reproduce.engine import Progress
-    from fullcert.reproduce.running import time_left
-
-    columns = (BarColumn(20), MofNCompleteColumn(), TextColumn("{task.fields[left]}"), TextColumn("{task.fields[now]}"))
-    with Bar(*columns, console=Console(stderr=True), disable=hidden) as bar:
-        task = bar.add_task("", total=None, left="", now="")
-
-        def tell(progress: Progress) -> None:
-            left = time_left(progress.seconds_left)
-            bar.update(task, completed=progress.done, total=progress.total, left=left, now=progress.now)
-
+    with counting(hidden) as tell:
         return request.perform(tell)
 
 

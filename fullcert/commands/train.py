@@ -58,10 +58,15 @@ def train(
     with stoppable():
         with working("loading", hidden=quiet):
             recipe = Recipe(options)  # all mistakes are found here, before anything is written
+            if options.members:
+                check_votes(recipe, tensorboard)
         with runs.begun(out) as lock:
             if lock:
                 begin(lock.folder, recipe, resume, overwrite)
-            metrics = performed(recipe, lock, resume, tensorboard, quiet)
+            if options.members:
+                metrics = voted(recipe, lock, quiet)
+            else:
+                metrics = performed(recipe, lock, resume, tensorboard, quiet)
     told(metrics, out, json, quiet)
 
 
@@ -92,6 +97,43 @@ def performed(recipe: Any, lock: Any, resume: bool, tensorboard: Path | None, qu
             progress("writing the report")
             lock.check()
             finish(lock.folder, recipe, certificate, metrics, evaluation)
+    return metrics
+
+
+def check_votes(recipe: Any, tensorboard: Path | None) -> None:
+    """Refuse what members cannot do, before anything is written."""
+    from fullcert import voting
+    from fullcert.mistakes import Mistake
+
+    voting.check(recipe)
+    if tensorboard is not None:
+        raise Mistake("--tensorboard follows the steps of one model: leave it out, or leave out --members")
+
+
+def voted(recipe: Any, lock: Any, quiet: bool) -> dict[str, Any]:
+    """Train the members and test their vote; with a folder, a member that is there is not trained again."""
+    import time
+
+    from fullcert import voting
+    from fullcert.commands.display import working
+    from fullcert.report import render
+    from fullcert.report.claims import claim
+
+    folder, started = lock.folder if lock else None, time.perf_counter()
+    with working("training", hidden=quiet) as tell:
+        where = None if folder is None else folder / runs.MEMBERS
+        ensemble = voting.trained(recipe, where, tell, lock.check if lock else lambda: None)
+        seconds = time.perf_counter() - started
+        test = voting.Tested(recipe, ensemble, tell)
+        metrics = test.metrics(seconds)
+        metrics["claim"] = claim(test.essence(metrics))
+        if folder is not None:
+            lock.check()
+            evaluation, curve = test.evaluation(metrics), test.curve()
+            runs.write(folder / runs.CURVE, runs.as_json(curve).encode())
+            runs.write(folder / runs.EVALUATION, runs.as_line(evaluation).encode())
+            runs.write(folder / runs.REPORT, render(evaluation, curve).encode())
+            runs.write(folder / runs.METRICS, runs.as_json(metrics).encode())
     return metrics
 
 

@@ -50,6 +50,7 @@ def render(evaluation: dict[str, Any], beside: dict[str, dict[str, Any]] | None 
         features=feature_chart(evaluation),
         training=training_charts(evaluation),
         radii=radius_chart(evaluation),
+        curve=withstood_chart(beside.get("curve")),
         picture=picture(evaluation),
         data=data_block(samples(evaluation)),
         style=Markup(source("report.css")),
@@ -129,8 +130,9 @@ def accuracy_chart(title: str, across: str, caption: str = "", **lines: list[tup
         "certified": "certified accuracy",
         "nominal": "nominal accuracy",
         "robustness": "certified robustness",
+        "attacked": "accuracy under attack",
     }
-    kinds = {"robustness": "nominal"}
+    kinds = {"robustness": "nominal", "attacked": "single"}
     return line_chart(
         title,
         across,
@@ -156,6 +158,36 @@ def radius_chart(evaluation: dict[str, Any]) -> Chart | None:
         certified=series(radii, "epsilon", "certified_accuracy"),
         robustness=series(radii, "epsilon", "certified_robustness"),
     )
+
+
+def withstood_chart(curve: dict[str, Any] | None) -> Chart | None:
+    """Certified accuracy against how many samples were changed, or how far: what the predictions withstand."""
+    if curve is None or not curve["points"]:
+        return None
+    across, points = UNITS[curve["unit"]], curve["points"]
+    nominal = float(curve["nominal_accuracy"])
+    lines = {
+        "certified": series(points, "value", "certified_accuracy"),
+        "nominal": [(points[0]["value"], nominal), (points[-1]["value"], nominal)],
+        "attacked": series(points, "value", "attacked_accuracy"),
+    }
+    if curve["unit"] == "k":
+        lines["certified"] = stepped(lines["certified"])
+    caption = f"On {count(curve['samples'])} test samples, each with the best of the runs that were asked."
+    return accuracy_chart("Certified accuracy against the size of the threat", across, caption, **lines)
+
+
+UNITS = {"k": "changed training samples", "epsilon": "training radius", "share": "share of the training radii"}
+
+
+def stepped(points: list[tuple[float, float]]) -> list[tuple[float, float]]:
+    """Points between whole numbers of samples: between two, the accuracy is that of the next larger one."""
+    made: list[tuple[float, float]] = []
+    for value, accuracy in points:
+        if made and value > made[-1][0] + 1:
+            made.append((made[-1][0] + 1, accuracy))
+        made.append((value, accuracy))
+    return made
 
 
 def layer_chart(layers: list[dict[str, Any]]) -> Chart:

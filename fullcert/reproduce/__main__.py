@@ -4,12 +4,12 @@ import argparse
 import sys
 from pathlib import Path
 
+from fullcert.jobs import Progress, time_left
 from fullcert.mistakes import Mistake
 from fullcert.reproduce import writing
-from fullcert.reproduce.engine import Progress
 from fullcert.reproduce.experiments import Scale, load
 from fullcert.reproduce.page import write as write_page
-from fullcert.reproduce.running import DOMAINS, FOLDER, Request, time_left
+from fullcert.reproduce.running import DOMAINS, FOLDER, Request
 
 
 def parser() -> argparse.ArgumentParser:

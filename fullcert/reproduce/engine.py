@@ -13,13 +13,14 @@ import multiprocessing
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor, as_completed
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
 
 from fullcert import runs
+from fullcert.jobs import Progress, Times, followed
 from fullcert.reproduce.experiments import Case, Experiment, Scale, load
 from fullcert.unpacking import JSON, content, parsed_json
 
@@ -55,16 +56,6 @@ class Work(NamedTuple):
         return f"{self.experiment.id}: {', '.join(told)}, seed {self.seed}"
 
 
-@dataclass(frozen=True)
-class Progress:
-    """How far a run is."""
-
-    done: int
-    total: int
-    seconds_left: float | None  # None: nothing has been timed yet
-    now: str
-
-
 def planned(experiments: list[Experiment], scale: Scale) -> list[Work]:
     """Everything that is wanted, in order."""
     return [
@@ -92,18 +83,12 @@ def run(
     if only_finished:
         plan = [work for work in plan if finished(work, folder) is not None]
     left = [work for work in plan if finished(work, folder) is None]
-    taken: dict[tuple[str, str, str], list[float]] = {}
+    taken: Times = {}
     for work in plan:
         if (before := finished(work, folder)) is not None:
             taken.setdefault(work.kind, []).append(before["seconds"])
-    tell(Progress(len(plan) - len(left), len(plan), seconds_left(left, taken, jobs), str(left[0]) if left else ""))
     ended = _in_turn(left, folder, device) if jobs == 1 else _at_once(left, scale, folder, device, jobs)
-    rest = list(left)
-    for work, seconds in ended:
-        taken.setdefault(work.kind, []).append(seconds)
-        rest.remove(work)
-        now = str(rest[0] if rest else work)
-        tell(Progress(len(plan) - len(rest), len(plan), seconds_left(rest, taken, jobs), now))
+    followed(len(plan), left, taken, ended, jobs, tell)
     return rows(plan, folder)
 
 
@@ -155,15 +140,6 @@ def finished(work: Work, folder: Path) -> dict[str, Any] | None:
     except (OSError, ValueError):
         return None
     return found if isinstance(found, dict) and found.keys() >= {"value", "nominal", "details", "seconds"} else None
-
-
-def seconds_left(rest: list[Work], taken: dict[tuple[str, str, str], list[float]], jobs: int) -> float | None:
-    """What is left takes as long as its like has taken; what has no like yet, as long as the mean of all."""
-    if not taken:
-        return None if rest else 0.0
-    means = {kind: sum(times) / len(times) for kind, times in taken.items()}
-    usual = sum(means.values()) / len(means)
-    return sum(means.get(work.kind, usual) for work in rest) / max(1, min(jobs, len(rest)))
 
 
 def rows(plan: list[Work], folder: Path) -> list[Row]:

@@ -5,9 +5,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from fullcert import runs
+from fullcert.jobs import Progress
 from fullcert.mistakes import Mistake, check_known
 from fullcert.reproduce import drawing, engine, writing
-from fullcert.reproduce.engine import Progress, Row
+from fullcert.reproduce.engine import Row
 from fullcert.reproduce.experiments import Experiment, Scale, wanted
 from fullcert.training import available
 
@@ -75,17 +76,3 @@ class Request:
             drawing.draw(rows, self.figure)
         if self.json == "-":
             print(writing.as_json(rows), end="", flush=True)
-
-
-def time_left(seconds: float | None) -> str:
-    """How long it still takes, in words."""
-    if seconds is None:
-        return "time left unknown"
-    minutes = round(seconds / 60)
-    return (
-        f"{round(seconds)} s left"
-        if seconds < 90
-        else f"{minutes} min left"
-        if minutes < 90
-        else f"{seconds / 3600:.1f} h left"
-    )

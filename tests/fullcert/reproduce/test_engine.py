@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from fullcert import jobs
 from fullcert.reproduce import engine
 from fullcert.reproduce.experiments import Case, Experiment, Outcome, Scale, load
 
@@ -54,7 +55,7 @@ def test_what_is_finished_is_not_run_again(tmp_path: Path) -> None:
     with pytest.raises(KeyboardInterrupt):
         engine.run([toy.experiment()], Scale(), tmp_path, CPU)
     toy.breaks_at = -1
-    told: list[engine.Progress] = []
+    told: list[jobs.Progress] = []
     rows = engine.run([toy.experiment()], Scale(), tmp_path, CPU, tell=told.append)
     assert len(toy.ran) == len(set(toy.ran)) == 9
     assert [one.done for one in told] == list(range(4, 10)) and told[-1].seconds_left == 0
@@ -125,6 +126,6 @@ def test_several_processes_give_the_same_values(tmp_path: Path) -> None:
 def test_time_left_goes_by_the_like() -> None:
     interval, zonotope = engine.planned([Toy().experiment()], Scale(seeds=1))[:2]
     taken = {interval.kind: [1.0, 3.0], zonotope.kind: [10.0]}
-    assert engine.seconds_left([interval, zonotope], taken, 1) == 12
-    assert engine.seconds_left([interval, zonotope], taken, 2) == 6
-    assert engine.seconds_left([interval], {}, 1) is None and engine.seconds_left([], {}, 1) == 0
+    assert jobs.seconds_left([interval, zonotope], taken, 1) == 12
+    assert jobs.seconds_left([interval, zonotope], taken, 2) == 6
+    assert jobs.seconds_left([interval], {}, 1) is None and jobs.seconds_left([], {}, 1) == 0

@@ -1,0 +1,251 @@
+"""Ensemble: members trained on parts of the data, each with certificates of its own, and their certified vote.
+
+Sample i belongs to member ``i mod P``, by its position alone. Members share the initial weights and the recipe, which
+are fixed beforehand, and nothing that was fitted on data: whatever is done to a sample in its place (its label, its
+presence, the sample itself) touches one member. What each member withstands, by its own certificates, says what
+overtaking the vote costs (`votes.py`).
+
+A few budgets, 0, 1, 4, 16, ... up to k, serve each member better than one: errors of training grow with the budget, and
+a member counts with the best of its certificates (`withstanding.py`).
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from . import votes
+from .certificate import Certificate, load
+from .errors import BoundFlowError, DifferentRuns, WrongContent
+from .lift import Given
+from .threats import AtMost, Linf, Threat
+from .training import certify
+from .withstanding import Curve, Withstood, curve_of, require_one_training, withstands
+
+FORMAT = 1
+LISTED = "ensemble.json"
+FACTOR = 4
+
+
+@dataclass(frozen=True)
+class Vote:
+    """The vote on a batch of inputs: the label, what it withstands, and the members (N, P) behind it."""
+
+    label: Tensor
+    withstood: Tensor  # how many changes, at least; -1 if it is uncertain untouched
+    members: Tensor  # what each member answers
+    stands: Tensor  # how many changes of its own part each member withstands
+    classes: int
+
+    def __len__(self) -> int:
+        return len(self.label)
+
+    def certified(self, k: int) -> Tensor:
+        """Which votes stay the same whoever changed at most k samples."""
+        return self.withstood >= k
+
+    @property
+    def by_members(self) -> Tensor:
+        """What the vote would withstand if every touched member were lost: Deep Partition Aggregation."""
+        return votes.withstood(self.members, torch.zeros_like(self.stands), self.classes)
+
+
+@dataclass
+class Ensemble:
+    """For every part of the data the certificates of its member, for one budget or for several."""
+
+    members: list[list[Certificate]]
+
+    def __post_init__(self) -> None:
+        if not self.members or not all(self.members):
+            raise ValueError("an ensemble needs members, each with a certificate")
+        for certificates in self.members:
+            require_one_training(certificates)
+            for certificate in certificates:
+                _require_one_budget(certificate)
+        shapes = {tuple(one.record["input_shape"]) for member in self.members for one in member}
+        if len(shapes) > 1:
+            raise DifferentRuns("members of one ensemble answer for inputs of one shape")
+
+    @classmethod
+    def certify(
+        cls,
+        model: nn.Module,
+        data: tuple[Given, Given],
+        *,
+        members: int,
+        threat: Threat,
+        budgets: Sequence[int] | None = None,
+        tell: Callable[[int, int], None] = lambda done, total: None,
+        **recipe: Any,
+    ) -> Ensemble:
+        """Train ``members`` models, one after the other, each on its part of the data, for several budgets.
+
+        ``threat`` is ``AtMost(k, ...)``: labels, removals, replacements (with ``clip_gradients``), or moves.
+        ``budgets`` are those that members are trained for, by default 0, 1, 4, 16, ... and k. The rest is as for
+        `certify`. ``tell`` is called with the number of trainings that are done, and of all.
+        """
+        x, y = (torch.as_tensor(part) for part in data)
+        parts, made = partition(len(x), members), list[list[Certificate]]()
+        chosen = budgets_of(threat, budgets)
+        for number, part in enumerate(parts):
+            some = (x[part], y[part])
+            made.append([])
+            for place, budget in enumerate(chosen):
+                made[-1].append(certify(model, some, threat=_counted(threat, budget), **{"progress": False, **recipe}))
+                tell(number * len(chosen) + place + 1, len(parts) * len(chosen))
+        return cls(made)
+
+    @property
+    def samples(self) -> int:
+        """Of the whole data."""
+        return sum(int(certificates[0].record["samples"]) for certificates in self.members)
+
+    # --- answers ------------------------------------------------------------------------------------------------------
+
+    def predict(
+        self,
+        x: Given,
+        epsilon: Given = 0.0,
+        clip: tuple[float, float] | None = None,
+        *,
+        threat: Threat | None = None,
+        chunk: int = 256,
+        tell: Callable[[int, int], None] = lambda done, total: None,
+    ) -> Vote:
+        """The vote on inputs of which every feature may have moved by at most ``epsilon``, or under another threat."""
+        threat = threat if threat is not None else Linf(epsilon, clip)
+        labels, stands = [], []
+        for number, certificates in enumerate(self.members):
+            found = withstands(certificates, x, threat=threat, over="k", chunk=chunk)
+            labels.append(found.label.cpu())
+            stands.append(found.value.cpu())
+            tell(number + 1, len(self.members))
+        members, stand = torch.stack(labels, 1), torch.stack(stands, 1)
+        classes = self._classes(x, threat)
+        label = votes.first(votes.counted(members, classes))
+        return Vote(label, votes.withstood(members, stand, classes), members, stand, classes)
+
+    def withstands(self, x: Given, epsilon: Given = 0.0, **asked: Any) -> Withstood:
+        """For each vote how many samples, of the whole data, can be changed without changing it."""
+        return self._withstood(self.predict(x, epsilon, **asked))
+
+    def curve(self, x: Given, y: Given, *, values: Sequence[float] | None = None, **asked: Any) -> Curve:
+        """Certified accuracy of the vote against the number of changed samples."""
+        return curve_of(self.withstands(x, **asked), y, values)
+
+    def _withstood(self, found: Vote) -> Withstood:
+        return Withstood(found.label, found.withstood, "k", float(self.samples))
+
+    def _classes(self, x: Given, threat: Threat) -> int:
+        certificate = self.members[0][0]
+        with torch.no_grad():
+            outputs = certificate._plain(certificate._checked(x, threat)[:1], threat)
+        return max(2, outputs.shape[1])
+
+    # --- files --------------------------------------------------------------------------------------------------------
+
+    def save(self, folder: str | Path) -> None:
+        """A folder with one file for each certificate, and a list of them."""
+        folder = Path(folder)
+        folder.mkdir(parents=True, exist_ok=True)
+        for number, certificates in enumerate(self.members):
+            for place, certificate in enumerate(certificates):
+                certificate.save(folder / member_file(number, place))
+        self.write_list(folder)
+
+    def write_list(self, folder: Path) -> None:
+        """The list of members, where each has its file already: the last thing to be written."""
+        listed = []
+        for number, certificates in enumerate(self.members):
+            names = [member_file(number, place) for place in range(len(certificates))]
+            listed.append({"files": names, "data": certificates[0].record["data"]})
+        text = json.dumps({"format": FORMAT, "samples": self.samples, "members": listed}, indent=1)
+        (folder / LISTED).write_text(text + "\n")
+
+    @classmethod
+    def load(cls, folder: str | Path, model: nn.Module | None = None) -> Ensemble:
+        """Read what `save` has written; ``model`` is as for `bf.load`."""
+        listed = _listed(Path(folder))
+        members = [[load(Path(folder) / name, model) for name in entry["files"]] for entry in listed["members"]]
+        for entry, certificates in zip(listed["members"], members, strict=True):
+            if any(certificate.record.get("data") != entry["data"] for certificate in certificates):
+                raise WrongContent(f"{folder}: a member is not of the part of the data that {LISTED} names")
+        made = cls(members)
+        if made.samples != listed["samples"]:
+            raise WrongContent(f"{folder}: the parts of the members are not all of the data")
+        return made
+
+
+def partition(samples: int, members: int) -> list[Tensor]:
+    """The samples of each member, by position: sample i belongs to member i mod P."""
+    if isinstance(members, bool) or not 1 <= members <= samples:
+        raise ValueError(f"members must be a whole number from 1 to the {samples} samples, not {members!r}")
+    return [torch.arange(member, samples, members) for member in range(members)]
+
+
+def budgets_of(threat: Threat, budgets: Sequence[int] | None = None) -> list[int]:
+    """The budgets that members are trained for: those given, or 0, 1, 4, 16, ... and that of the threat."""
+    if not isinstance(threat, AtMost):
+        raise ValueError(
+            "votes are certified against a budget, bf.threats.AtMost(k, ...): whoever touches all samples "
+            "touches all members"
+        )
+    if any(change.samples is not None for change in threat.changes):
+        raise ValueError("members number the samples of their own part: give a threat to all samples")
+    if budgets is None:
+        below = [FACTOR**power for power in range(threat.k.bit_length()) if FACTOR**power < threat.k]
+        return [0, *below, threat.k]
+    if not budgets or any(isinstance(k, bool) or int(k) != k or k < 0 for k in budgets):
+        raise ValueError(f"budgets must be whole numbers of at least 0, not {list(budgets)}")
+    return sorted({int(k) for k in budgets})
+
+
+def _counted(threat: Threat, k: int) -> Threat:
+    assert isinstance(threat, AtMost)
+    return AtMost(k, threat.threat) if k else Linf(0.0)  # nobody touched anything: sets as wide as rounding
+
+
+def _require_one_budget(certificate: Certificate) -> None:
+    clauses = certificate.record.get("clauses")
+    if clauses is None or len(clauses) > 1 or any(clause["budget"] is None for clause in clauses):
+        raise BoundFlowError("a member of an ensemble needs a certificate against one budget, AtMost(k, ...)")
+
+
+def member_file(number: int, place: int) -> str:
+    """The name of a certificate of a member."""
+    return f"member-{number:04d}-{place}.safetensors"
+
+
+def _listed(folder: Path) -> dict[str, Any]:
+    """The list of the members, looked at before anything is opened."""
+    try:
+        found = json.loads((folder / LISTED).read_text())
+    except OSError as error:
+        raise BoundFlowError(f"{folder} is not the folder of an ensemble: {error.strerror}") from None
+    except (ValueError, RecursionError):
+        found = None
+    known = isinstance(found, dict) and found.get("format") == FORMAT and isinstance(found.get("members"), list)
+    if not known or not all(_entry(entry) for entry in found["members"]):
+        raise WrongContent(f"{folder / LISTED} is not a list of members that was written here")
+    names = [name for entry in found["members"] for name in entry["files"]]
+    if len(set(names)) != len(names):
+        raise WrongContent(f"{folder / LISTED} names a member twice")
+    listed: dict[str, Any] = found
+    return listed
+
+
+def _entry(entry: object) -> bool:
+    if not isinstance(entry, dict):
+        return False
+    known = isinstance(entry.get("files"), list) and isinstance(entry.get("data"), str)
+    return known and all(
+        isinstance(name, str) and re.fullmatch(r"member-\d{4,9}-\d{1,4}\.safetensors", name) for name in entry["files"]
+    )

@@ -1,0 +1,244 @@
+"""What a prediction withstands: the largest k, or epsilon, at which it is certain; and curves of certified accuracy.
+
+A certificate for k answers for every smaller budget (`smaller_threats.py`), and a prediction that is certain for j
+samples is certain for fewer, since these are fewer datasets. So the largest certain level is looked for by halving.
+Each answer is a proof of its own, and the result is a lower bound whether or not the bounds are monotone in the level.
+
+A run in which nothing could be changed (`Linf(0.0)`), whose sets are as wide as rounding, answers for 0 changes.
+Several certificates of one training speak of the same models: the largest of their answers holds. They are of one
+training if all but the size of the threat is the same, the plain parameters to the last bit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from .all_budgets import fits, is_linear, largest_budgets
+from .batch_independence import samples_meet
+from .errors import BoundFlowError, DifferentRuns
+from .prediction import classes, share
+from .smaller_threats import Levels, levels, require_tracked
+from .threats import Linf, Threat
+
+if TYPE_CHECKING:
+    from .certificate import Certificate
+
+UNTOUCHED = -1  # what a prediction withstands that is not certain even if nothing was done
+SAME = ("data", "initial_weights", "samples", "loss", "optimizer", "optimizer_options", "schedule", "steps", "seed")
+SAME_TOO = ("epochs", "batch_size", "clip_gradients", "task", "dtype", "input_shape", "frozen", "rounding")
+
+
+@dataclass(frozen=True)
+class Withstood:
+    """For each prediction the label, and the largest value at which it is certain: -1 if it is not even at none.
+
+    ``unit`` says what the value counts: "k" samples, an "epsilon", or a "share" of radii that differ by feature.
+    ``most`` is the largest value that was asked about: a prediction that withstands it may withstand more.
+    """
+
+    label: Tensor
+    value: Tensor
+    unit: str
+    most: float
+
+    def __len__(self) -> int:
+        return len(self.label)
+
+    def certain(self, value: float) -> Tensor:
+        """Which predictions are certain at a value."""
+        if value > self.most:
+            raise ValueError(f"nothing is known beyond {self.unit} = {self.most:g}, for which the sets were made")
+        return self.value >= value
+
+
+@dataclass(frozen=True)
+class Curve:
+    """Certified accuracy (right for every model) and robustness (certain, right or not) against k or epsilon."""
+
+    unit: str
+    values: list[float]
+    certified: list[float]
+    robustness: list[float]
+    nominal: float
+    samples: int
+    withstood: Withstood
+
+    def as_data(self) -> dict[str, Any]:
+        """What a file holds of it."""
+        points = zip(self.values, self.certified, self.robustness, strict=True)
+        return {
+            "unit": self.unit,
+            "nominal_accuracy": self.nominal,
+            "samples": self.samples,
+            "points": [
+                {"value": value, "certified_accuracy": certified, "certified_robustness": robustness}
+                for value, certified, robustness in points
+            ],
+        }
+
+
+def withstands(
+    certificates: Sequence[Certificate],
+    x: Any,
+    epsilon: Any = 0.0,
+    clip: tuple[float, float] | None = None,
+    *,
+    threat: Threat | None = None,
+    over: str | None = None,
+    chunk: int = 256,
+) -> Withstood:
+    """What predictions withstand, by several certificates of one training: for each the best of all of them.
+
+    ``epsilon``, ``clip`` and ``threat`` are those of the test inputs, as in `Certificate.predict`; ``over`` says what
+    is varied, "k" or "epsilon". A certificate whose rows were not tracked answers at its own threat alone.
+    """
+    if not certificates:
+        raise ValueError("there are no certificates to ask")
+    certificates = [one._in_evaluation_mode() for one in certificates]
+    require_one_training(certificates)
+    asked = sorted((levels(one, over) for one in certificates), key=lambda found: found.most)
+    unit = next((found.unit for found in asked if found.count), asked[0].unit)
+    if any(found.count and found.unit != unit for found in asked):
+        raise DifferentRuns("these certificates measure what was changed in different units")
+    first = asked[0].certificate
+    threat = threat if threat is not None else Linf(epsilon, clip)
+    x = first._checked(x, threat)
+    if samples_meet(first.nominal, threat.observed(x), training=False):
+        raise BoundFlowError(
+            "this network lets the inputs of a batch meet: what one of them withstands would depend on the others"
+        )
+    first._rehearse(threat.observed(x), chunk)  # the others have the same plain model
+    with torch.no_grad():
+        label = torch.cat([classes(first._plain(part, threat)) for part in torch.split(x, chunk)])
+    best = torch.full((len(x),), float(UNTOUCHED), dtype=torch.float64, device=x.device)
+    for found in asked:
+        best = _raised(found, x, label, threat, chunk, best)
+    return Withstood(label, best.long() if unit == "k" else best, unit, asked[-1].most)
+
+
+def _raised(found: Levels, x: Tensor, label: Tensor, threat: Threat, chunk: int, best: Tensor) -> Tensor:
+    """What inputs withstand, with one more certificate: only what is more than is known already is asked for."""
+    known = torch.tensor([found.value(level) for level in range(found.count + 1)], dtype=best.dtype, device=best.device)
+    low = torch.searchsorted(known, best, right=True) - 1  # the last level that is known to be withstood
+    high = torch.full_like(low, found.count)
+    _ask(found, found.count, (low < high).nonzero()[:, 0], x, label, threat, chunk, low, high)
+    if found.tracked and found.clause is not None:
+        done = _in_one_pass(found, x, label, threat, chunk, low, high)
+        high = torch.where(done, low, high)
+    while found.tracked and bool((low < high).any()):
+        middle = (low + high + 1) // 2
+        for level in sorted(set(middle[low < high].tolist())):
+            _ask(found, level, ((middle == level) & (low < high)).nonzero()[:, 0], x, label, threat, chunk, low, high)
+    return torch.where(low >= 0, torch.maximum(best, known[low.clamp_min(0)]), best)
+
+
+def _in_one_pass(
+    found: Levels, x: Tensor, label: Tensor, threat: Threat, chunk: int, low: Tensor, high: Tensor
+) -> Tensor:
+    """Raise what is known of inputs that are left, by all budgets at once; says which need not be asked again."""
+    certificate, done = found.certificate, torch.zeros_like(low, dtype=torch.bool)
+    assert found.clause is not None
+    for inputs in torch.split((low < high).nonzero()[:, 0], chunk):
+        ahead = certificate._ahead(x[inputs], threat, label[inputs]) if len(inputs) else None
+        if ahead is None or not fits(ahead):
+            continue
+        budgets = largest_budgets(ahead, found.clause, found.count)
+        if budgets.shape[1] > 1:  # a class is never ahead of itself
+            own = torch.nn.functional.one_hot(label[inputs], budgets.shape[1]).bool()
+            budgets = budgets.masked_fill(own, found.count)
+        low[inputs] = torch.maximum(low[inputs], torch.minimum(budgets.amin(1), high[inputs]))
+        done[inputs] = is_linear(certificate.nominal)
+    return done
+
+
+def _ask(
+    found: Levels,
+    level: int,
+    inputs: Tensor,
+    x: Tensor,
+    label: Tensor,
+    threat: Threat,
+    chunk: int,
+    low: Tensor,
+    high: Tensor,
+) -> None:
+    """Ask about one level, and narrow down where the largest certain one is."""
+    if not len(inputs):
+        return
+    asked, parts = found.at(level), zip(torch.split(x[inputs], chunk), torch.split(label[inputs], chunk), strict=True)
+    certain = torch.cat([asked._certain(part, threat, wanted) for part, wanted in parts])
+    low[inputs] = torch.where(certain, level, low[inputs])
+    high[inputs] = torch.where(certain, high[inputs], level - 1)
+
+
+def of_one(certificate: Certificate, x: Any, **asked: Any) -> Withstood:
+    """What predictions withstand by one certificate, whose rows must have been tracked."""
+    require_tracked(levels(certificate, asked.get("over")))
+    return withstands([certificate], x, **asked)
+
+
+def curve(
+    certificates: Sequence[Certificate], x: Any, y: Any, *, values: Sequence[float] | None = None, **asked: Any
+) -> Curve:
+    """Certified accuracy against k or epsilon, from a few certificates of one training, at geometric values say.
+
+    At each of ``values`` (by default all at which it changes, and the ends) every prediction counts with the best of
+    all certificates; see `withstands` for what else can be given.
+    """
+    return curve_of(withstands(certificates, x, **asked), y, values)
+
+
+def curve_of(found: Withstood, y: Any, values: Sequence[float] | None = None) -> Curve:
+    """The curve of what predictions withstand."""
+    y = torch.as_tensor(y).to(found.label.device).reshape(-1)
+    if len(y) != len(found):
+        raise ValueError(f"{len(found)} inputs and {len(y)} labels")
+    right = found.label == y
+    if values is None:
+        reached = {0.0, *(float(value) for value in set(found.value.tolist()) if value >= 0)}
+        values = sorted({*reached, min(found.most, max(reached) + 1) if found.unit == "k" else found.most})
+    at = [found.certain(value) for value in values]
+    chosen = [int(value) if found.unit == "k" else float(value) for value in values]
+    certified, robustness = [share(sure & right) for sure in at], [share(sure) for sure in at]
+    return Curve(found.unit, [*chosen], certified, robustness, share(right), len(found), found)
+
+
+def require_one_training(certificates: Sequence[Certificate]) -> None:
+    """Refuse certificates that are not about the same training on the same data."""
+    first = certificates[0]
+    if any(one.record.get("task") == "regression" for one in certificates):
+        raise BoundFlowError("what a prediction withstands is for classes: a regression is never certain of one number")
+    for other in certificates[1:]:
+        for name in (*SAME, *SAME_TOO):
+            if first.record.get(name) != other.record.get(name):
+                raise DifferentRuns(f"these certificates are of different trainings: they differ in {name}")
+        _require_one_kind(first, other)
+        ours, theirs = first.nominal.state_dict(), other.nominal.state_dict()
+        same = repr(first.nominal) == repr(other.nominal) and ours.keys() == theirs.keys()
+        same = same and all(_identical(ours[name], theirs[name]) for name in ours)
+        if not same:
+            raise DifferentRuns(
+                "these certificates are of different trainings: their plain parameters are not the same to the last "
+                "bit. Fix one recipe (learning rate, steps, seed) for all values of k or epsilon"
+            )
+
+
+def _require_one_kind(first: Certificate, other: Certificate) -> None:
+    """The same changes in the same clauses: only budgets and radii may differ."""
+
+    def kinds(one: Certificate) -> list[Any]:
+        clauses = one.record.get("clauses", [])
+        return [[clause["budget"] is None, [change["about"] for change in clause["changes"]]] for clause in clauses]
+
+    if kinds(first) and kinds(other) and kinds(first) != kinds(other):  # nothing changed is a case of every kind
+        raise DifferentRuns("these certificates are of different kinds of threats")
+
+
+def _identical(first: Tensor, second: Tensor) -> bool:
+    same_kind = first.dtype is second.dtype and first.shape == second.shape
+    return same_kind and bool(torch.equal(first, second.to(first.device)))

@@ -1,0 +1,154 @@
+"""Many pieces of work, several at a time: how far they are, how long the rest takes, and where they run.
+
+What is finished is known by its own files, so work that was interrupted, or killed, goes on with what is left. It
+runs one piece after the other, in processes of this machine, or on Ray, here or on a cluster, where that is installed.
+"""
+
+import importlib.util
+import os
+import threading
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeVar
+
+from fullcert.mistakes import Mistake
+
+
+class Piece(Protocol):
+    """One piece of work: pieces of one kind take about as long as each other."""
+
+    @property
+    def kind(self) -> Hashable: ...
+
+
+Some = TypeVar("Some", bound=Piece)
+Times = dict[Hashable, list[float]]
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far the work is."""
+
+    done: int
+    total: int
+    seconds_left: float | None  # None: nothing has been timed yet
+    now: str
+
+
+def followed(
+    total: int,
+    left: Sequence[Some],
+    taken: Times,
+    ended: Iterator[tuple[Some, float]],
+    jobs: int,
+    tell: Callable[[Progress], None],
+) -> None:
+    """Work off what is left, and tell after every piece how far it is; ``taken`` are seconds of finished pieces."""
+    rest = list(left)
+    tell(Progress(total - len(rest), total, seconds_left(rest, taken, jobs), str(rest[0]) if rest else ""))
+    for piece, seconds in ended:
+        taken.setdefault(piece.kind, []).append(seconds)
+        rest.remove(piece)
+        now = str(rest[0] if rest else piece)
+        tell(Progress(total - len(rest), total, seconds_left(rest, taken, jobs), now))
+
+
+def seconds_left(rest: Sequence[Piece], taken: Times, jobs: int) -> float | None:
+    """What is left takes as long as its like has taken; what has no like yet, as long as the mean of all."""
+    if not taken:
+        return None if rest else 0.0
+    means = {kind: sum(times) / len(times) for kind, times in taken.items()}
+    usual = sum(means.values()) / len(means)
+    return sum(means.get(piece.kind, usual) for piece in rest) / max(1, min(jobs, len(rest)))
+
+
+def time_left(seconds: float | None) -> str:
+    """How long it still takes, in words."""
+    if seconds is None:
+        return "time left unknown"
+    minutes = round(seconds / 60)
+    if seconds < 90:
+        return f"{round(seconds)} s left"
+    return f"{minutes} min left" if minutes < 90 else f"{seconds / 3600:.1f} h left"
+
+
+# --- where it runs --------------------------------------------------------------------------------------------------
+
+Perform = Callable[[Any], float]  # a piece that can be sent elsewhere; gives the seconds it took
+PLACES = ("auto", "ray", "processes")
+
+
+def has_ray() -> bool:
+    return importlib.util.find_spec("ray") is not None
+
+
+def place_of(name: str, address: str | None) -> str:
+    """Where pieces run: on Ray where it is installed or asked for, in processes of this machine otherwise."""
+    if name not in PLACES:
+        raise Mistake(f"--on is one of {', '.join(PLACES)}, not {name}")
+    if name == "processes" and address is not None:
+        raise Mistake("--address is that of a Ray cluster: use it with --on ray")
+    if (name == "ray" or address is not None) and not has_ray():
+        raise Mistake("Ray is not installed: pip install 'boundflow[sweep]', or use --on processes")
+    return "ray" if has_ray() and name != "processes" else "processes"
+
+
+def in_threads(pieces: Sequence[Some], perform: Perform, jobs: int, stop: Callable[[], None]) -> Iterator[Any]:
+    """Every piece in a thread that waits for a process of its own; ``stop`` ends those processes."""
+    with ThreadPoolExecutor(jobs) as pool:
+        futures = {pool.submit(perform, piece): piece for piece in pieces}
+        try:
+            for future in as_completed(futures):
+                yield futures[future], future.result()
+        except BaseException:
+            stop()
+            pool.shutdown(cancel_futures=True)
+            raise
+
+
+def on_ray(pieces: Sequence[Some], perform: Perform, jobs: int, address: str | None) -> Iterator[Any]:
+    """Every piece as a task of Ray with one processor; without an address Ray is started on this machine."""
+    import ray
+
+    environment = {name: os.environ[name] for name in ("PYTHONPATH", "BOUNDFLOW_DATA") if name in os.environ}
+    cpus = None if address else jobs
+    ray.init(
+        address, num_cpus=cpus, runtime_env={"env_vars": environment}, include_dashboard=False, log_to_driver=False
+    )
+    try:
+        task = ray.remote(num_cpus=1)(perform)
+        waiting = {task.remote(piece): piece for piece in pieces}
+        while waiting:
+            ready, _ = ray.wait(list(waiting), num_returns=1)
+            for found in ready:
+                yield waiting.pop(found), ray.get(found)
+    except Exception as error:  # what a task has raised comes wrapped in where it ran
+        cause = getattr(error, "cause", None)
+        raise (cause if isinstance(cause, Mistake) else error) from None
+    finally:
+        ray.shutdown()
+
+
+class Children:
+    """Processes that this one has started, so that they can be ended with it."""
+
+    def __init__(self) -> None:
+        self._lock, self._running, self._stopped = threading.Lock(), set[Any](), False
+
+    def add(self, process: Any) -> None:
+        with self._lock:
+            self._running.add(process)
+            if self._stopped:
+                process.terminate()
+
+    def remove(self, process: Any) -> None:
+        with self._lock:
+            self._running.discard(process)
+
+    def stop(self) -> None:
+        """End all of them as a signal does: each writes down its last step first."""
+        with self._lock:
+            self._stopped = True
+            for process in self._running:
+                process.terminate()

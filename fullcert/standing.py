@@ -1,0 +1,122 @@
+"""What answers withstand: for each the largest k or epsilon at which it is certain, and the curve of a test set.
+
+A run whose set was made for k flips answers for fewer flips too, so one run gives a curve; runs at several k give a
+better one, where each answer counts with the best of them (`boundflow/withstanding.py`).
+"""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+import boundflow as bf
+from boundflow.withstanding import curve_of
+from fullcert import runs, voting
+from fullcert.answering import load, refused
+from fullcert.encoding import Encoding, Target
+from fullcert.evaluation import CHUNK
+from fullcert.mistakes import Mistake
+from fullcert.options import read_options, resolve
+from fullcert.training import Recipe
+
+UNITS = {
+    "k": "changed training samples",
+    "epsilon": "distance that training features moved",
+    "share": "share of the distances that training features moved",
+}
+
+
+def column(found: bf.Withstood) -> list[int | float | None]:
+    """What every answer withstands; none where it is not certain even if nothing was done."""
+    return [None if value < 0 else value for value in found.value.tolist()]
+
+
+def summary(found: bf.Withstood) -> dict[str, Any]:
+    """What was asked, and what half of the answers withstand."""
+    middle = torch.quantile(found.value.double(), 0.5, interpolation="lower").item()
+    whole = int(middle) if found.unit == "k" else middle
+    return {"unit": found.unit, "most": found.most, "median": None if middle < 0 else whole}
+
+
+def sentence(told: dict[str, Any], samples: int) -> str:
+    """The same for people."""
+    what, most = UNITS[told["unit"]], f"{told['most']:g}"
+    if told["median"] is None:
+        return f"Half of the {samples:,} answers are not certain even if nothing was changed."
+    more = ", and this run asks no further" if told["median"] == told["most"] else f" (asked up to {most})"
+    return f"Half of the {samples:,} answers withstand at least {told['median']:g} ({what}){more}."
+
+
+# --- the test set of a run ----------------------------------------------------------------------------------------
+
+
+class Tested:
+    """The test set of a finished run, and its certificate."""
+
+    def __init__(self, run: Path) -> None:
+        self.run, path = run, voting.certificate_of(run)
+        self.options = resolve({}, read_options(runs.existing(run, runs.OPTIONS)))
+        self.recipe = Recipe(self.options)
+        if self.recipe.task.regression:
+            raise Mistake("what answers withstand is for classes, and this run predicts a number")
+        self.x, self.y = self.recipe.tensors(self.recipe.data.test)
+        self.encoding = encoding = self.recipe.task.encoding or Encoding((), Target("", self.classes))
+        columns = run / runs.COLUMNS
+        if columns.exists() and runs.read_json(columns) != json.loads(runs.as_json(encoding.as_data())):
+            raise Mistake(f"the table of the run in {run} has changed since: its columns become other inputs now")
+        self.certificate = load(path, self.options, tuple(self.x.shape[1:]), encoding)
+        self.ensemble = voting.opened(run, self.certificate.nominal if ":" in self.options.model else None)
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        return tuple(self.recipe.task.class_names)
+
+    def rows(self, found: bf.Withstood) -> dict[str, list[Any]]:
+        """One entry for every test sample."""
+        names = self.classes
+        return {
+            "row": list(range(len(found))),
+            "label": [names[label] for label in found.label.tolist()],
+            "withstands": column(found),
+            "true": [names[label] for label in self.y.tolist()],
+        }
+
+
+def of_test_set(test: Tested, others: Sequence[bf.Certificate] = (), over: str | None = None) -> bf.Withstood:
+    """What the answers for a test set withstand, by its run and by others of the same recipe at other k or epsilon."""
+    asked: dict[str, Any] = {"threat": test.recipe.threats.test, "over": over, "chunk": CHUNK}
+    with refused("what the answers withstand cannot be said"):
+        if test.ensemble is not None:
+            if others or over == "epsilon":
+                raise Mistake("a vote counts changed samples, by its own members alone")
+            return test.ensemble.withstands(test.x, threat=test.recipe.threats.test, chunk=CHUNK)
+        if not others:
+            return test.certificate.withstands(test.x, **asked)
+        return bf.withstands([test.certificate, *others], test.x, **asked)
+
+
+def of_runs(folders: Sequence[Path], over: str | None = None) -> tuple[bf.Withstood, torch.Tensor]:
+    """The same for the runs in some folders, and the true labels of the test set they share."""
+    test = Tested(folders[0])
+    encoding = test.encoding
+    others = [
+        load(runs.existing(folder, runs.CERTIFICATE), test.options, tuple(test.x.shape[1:]), encoding)
+        for folder in folders[1:]
+    ]
+    return of_test_set(test, others, over), test.y
+
+
+def values_of(found: bf.Withstood) -> list[float]:
+    """Where the curve of these answers changes, and its ends."""
+    return curve_of(found, found.label).values
+
+
+def curve(found: bf.Withstood, y: torch.Tensor, values: Sequence[float] | None = None) -> dict[str, Any]:
+    """The curve as a file holds it."""
+    return curve_of(found, y, values).as_data()
+
+
+def write_curve(folder: Path, data: dict[str, Any]) -> None:
+    runs.write(folder / runs.CURVE, runs.as_json(data).encode())
