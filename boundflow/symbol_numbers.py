@@ -110,11 +110,12 @@ class Ledger:
             return self.first_row[sample], self.raw[sample]
         return self.before._found(sample) if self.before is not None else None
 
-    def rows_of(self, samples: np.ndarray, raw: np.ndarray, parts: np.ndarray) -> Rows:
+    def rows_of(self, samples: np.ndarray, raw: np.ndarray, parts: np.ndarray, still: np.ndarray | None = None) -> Rows:
         """Own rows of a batch of samples; a sample's symbols are the same at every call.
 
         A symbol may only reappear for the same raw value: ``raw`` holds the values, one line per sample. ``parts``
-        holds the part of the threat that each own row belongs to.
+        holds the part of the threat that each own row belongs to, and ``still`` (samples, rows) which symbols reach
+        nothing.
         """
         unseen: dict[int, bytes] = {}
         for sample, line in zip(samples.tolist(), raw, strict=True):
@@ -132,10 +133,10 @@ class Ledger:
             self.raw |= unseen
             self.first_row |= zip(unseen, numbers[::rows].tolist(), strict=True)
         first = np.array([self._found(sample)[0] for sample in samples.tolist()], dtype=np.int64)  # type: ignore[index]
-        key = first.tobytes()
+        key = first.tobytes() + (b"" if still is None else still.tobytes())
         if key not in self._batches:
             self._batches = dict(list(self._batches.items())[-7:])  # the same batches come back in full-batch training
-            self._batches[key] = self._batch(first, samples, parts)
+            self._batches[key] = self._batch(first, samples, parts, still=still)
         return self._batches[key].own
 
     def guests(self, count: int, parts: np.ndarray) -> Rows:
@@ -143,7 +144,19 @@ class Ledger:
         first = self.registry.new(None, np.tile(parts, count), each=len(parts))[:: len(parts)]
         return self._batch(first, first, parts, guests=True).own
 
-    def _batch(self, first: np.ndarray, samples: np.ndarray, parts: np.ndarray, guests: bool = False) -> Batch:
-        made = Batch(first[:, None] + np.arange(len(parts)), self.own, samples, parts, guests)
+    def _batch(
+        self,
+        first: np.ndarray,
+        samples: np.ndarray,
+        parts: np.ndarray,
+        guests: bool = False,
+        still: np.ndarray | None = None,
+    ) -> Batch:
+        numbers = first[:, None] + np.arange(len(parts))
+        if still is not None:
+            # symbols that reach nothing have no coefficient but 0, so the first of them can stand for all: a column
+            # with few missing values costs as many rows as there are missing values, not as many as samples
+            numbers = np.where(still, numbers[still.argmax(0), np.arange(len(parts))], numbers)
+        made = Batch(numbers, self.own, samples, parts, guests)
         self.own -= len(parts)
         return made

@@ -125,9 +125,11 @@ class Symbols:
         """Rows of new symbols that belong to nobody."""
         return (self._looking if self._aside else self._ledger).registry.free(count, part)
 
-    def of_samples(self, samples: np.ndarray, raw: np.ndarray, parts: np.ndarray) -> Rows:
+    def of_samples(
+        self, samples: np.ndarray, raw: np.ndarray, parts: np.ndarray, still: np.ndarray | None = None
+    ) -> Rows:
         """Own rows of a batch of samples, whose symbols are the same at every call (`Ledger.rows_of`)."""
-        return (self._looking if self._aside else self._ledger).rows_of(samples, raw, parts)
+        return (self._looking if self._aside else self._ledger).rows_of(samples, raw, parts, still)
 
     def of_guests(self, count: int, parts: np.ndarray) -> Rows:
         """Own rows of samples that come once and never again: test inputs."""

@@ -332,11 +332,11 @@ def _fitting(value: Any, kind: Any, what: str) -> Any:
 
 def as_toml(options: Options) -> str:
     """All options as a file that gives the same run again."""
-    lines = [f"{name} = {_toml(value)}" for name, value in asdict(options).items() if value is not None]
+    lines = [f"{name} = {written_value(value)}" for name, value in asdict(options).items() if value is not None]
     return "\n".join(lines) + "\n"
 
 
-def _toml(value: Any) -> str:
+def written_value(value: Any) -> str:
     """JSON's words, numbers, truths and lists are TOML's too, but for one character that TOML wants escaped."""
     text = json.dumps(list(value) if isinstance(value, tuple) else value, ensure_ascii=False)
     return text.replace("\x7f", "\\u007f")

@@ -86,14 +86,19 @@ def check(path: Path) -> None:
         raise Mistake(f"{path} cannot be read: {error.strerror}") from None
 
 
+def unreadable(path: Path, error: Exception) -> str:
+    """What is said of a file that cannot be read."""
+    why = " ".join(str(getattr(error, "strerror", None) or error).split()) or type(error).__name__
+    return f"{path} cannot be read: {why[:300]}"
+
+
 def read(path: Path, dialect: Dialect = PLAIN) -> Table:
     """The table in a file; its ending says how it is written."""
     check(path)
     try:
         columns, lines = READERS[path.suffix.lower()](path, dialect)
     except UNREADABLE as error:
-        why = " ".join(str(getattr(error, "strerror", None) or error).split()) or type(error).__name__
-        raise Mistake(f"{path} cannot be read: {why[:300]}") from None
+        raise Mistake(unreadable(path, error)) from None
     if not columns or not len(next(iter(columns.values()))):
         raise Mistake(f"{path} holds no rows")
     if len(columns) > unpacking.COLUMNS:
@@ -133,9 +138,10 @@ def text_cells(path: Path, dialect: Dialect) -> tuple[dict[str, list[str]], list
     header = named([name.strip() for name in numbered[0][1]])
     if len(header) * len(numbered) > unpacking.VALUES:
         raise ValueError(f"it has more than {unpacking.VALUES:,} cells")
-    for line, row in numbered[1:]:
-        if len(row) != len(header):
-            raise ValueError(f"line {line} has {len(row)} cells, and the header has {len(header)}")
+    uneven = [(line, len(row)) for line, row in numbered[1:] if len(row) != len(header)]
+    if uneven:
+        others = f"; so have {len(uneven) - 1:,} further lines another number" if len(uneven) > 1 else ""
+        raise ValueError(f"line {uneven[0][0]} has {uneven[0][1]} cells, and the header has {len(header)}{others}")
     columns = zip(*(row for _, row in numbered[1:]), strict=True) if len(numbered) > 1 else ([] for _ in header)
     stripped = {name: [cell.strip() for cell in cells] for name, cells in zip(header, columns, strict=True)}
     return stripped, [line for line, _ in numbered[1:]]

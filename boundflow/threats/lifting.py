@@ -75,7 +75,7 @@ class Lifting:
                     found.append(self._made(change, clause.budget is not None))
                     parts += [number] * len(found[-1].deviation.generators)
                 number += 1
-        rows = self._rows(parts)
+        rows = self._rows(parts, found)
         inputs, targets, weights = (self._set(what, found, rows, len(parts)) for what in self.values)
         if any(made.change.adds_to_one for made in found):
             targets.set.adds_to_one = targets.dim() == 2  # whatever the label is, it is one of them
@@ -91,14 +91,14 @@ class Lifting:
             deviation = deviation.masked(positions(touched, values), values)
         return Made(change, budgeted, deviation)
 
-    def _rows(self, parts: list[int]) -> Rows | None:
+    def _rows(self, parts: list[int], found: list[Made]) -> Rows | None:
         """The symbols of the batch, one for each sample and part; None where nothing is tracked."""
         if self.symbols is None or not parts:
             return None
         if self.guests:
             return self.symbols.of_guests(len(self.samples), np.array(parts))
         if self.symbols.tracks:
-            return self.symbols.of_samples(self.samples, self._fingerprints(), np.array(parts))
+            return self.symbols.of_samples(self.samples, self._fingerprints(), np.array(parts), _still(found))
         return None
 
     def _fingerprints(self) -> np.ndarray:
@@ -141,6 +141,23 @@ class Lifting:
                 generators[begin : begin + len(own)] = own.written_out() if isinstance(own, Diagonal) else own
             begin += len(own)
         return generators
+
+
+def _still(found: list[Made]) -> np.ndarray | None:
+    """Which symbols reach nothing, (samples, rows): those of values that could be missing, and are not."""
+    if all(made.change.has_clean_state for made in found):
+        return None
+    parts = []
+    for made in found:
+        rows, center = made.deviation.generators, made.deviation.center
+        if made.change.has_clean_state:
+            reached = torch.ones(len(center), len(rows), dtype=torch.bool)
+        elif isinstance(rows, Diagonal):
+            reached = rows.radius.reshape(len(center), -1)[:, rows.features] != 0
+        else:
+            reached = (rows != 0).flatten(2).any(2).T if len(rows) else torch.ones(len(center), 0, dtype=torch.bool)
+        parts.append(~reached.cpu())
+    return torch.cat(parts, 1).numpy()
 
 
 def _added(values: Tensor, deviations: list[Deviation]) -> Tensor:

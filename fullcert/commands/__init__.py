@@ -7,6 +7,7 @@ import typer
 
 from fullcert.commands.certify import certify
 from fullcert.commands.datasets import datasets
+from fullcert.commands.inspect import inspect
 from fullcert.commands.report import report
 from fullcert.commands.reproduce import reproduce
 from fullcert.commands.sign import sign
@@ -22,6 +23,7 @@ application = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 application.command(epilog="Example: fullcert train --dataset two-moons --epsilon 0.001 --out runs/moons")(train)
+application.command(epilog="Example: fullcert inspect people.csv --target income")(inspect)
 application.command(epilog="Example: fullcert certify runs/people new-people.csv --out answers.csv")(certify)
 application.command(epilog="Example: fullcert report runs/moons")(report)
 application.command(epilog="Example: fullcert reproduce epsilon --quick --figure epsilon.svg")(reproduce)
