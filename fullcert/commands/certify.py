@@ -34,15 +34,20 @@ def certify(
     """
     from rich.console import Console
 
-    from fullcert import answering, tables
-    from fullcert.commands.display import show_answers, working
-    from fullcert.report.claims import claim
+    from fullcert import tables
 
     results.check(json)
     if out is not None:
         runs.check_writable(out)
         if out.suffix not in tables.WRITERS:
             tables.written({}, out.suffix)
+    runs.existing(run, runs.CERTIFICATE)  # before torch is imported, which takes seconds
+    tables.check(data)
+
+    from fullcert import answering
+    from fullcert.commands.display import show_answers, working
+    from fullcert.report.claims import claim
+
     with working("certifying", hidden=quiet):
         rows, threat, void_at_step, unknown = answering.answers(run, data, epsilon, tolerance, cuts)
     if out is not None:

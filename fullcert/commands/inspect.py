@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from fullcert import runs, tables
+from fullcert import runs
 from fullcert.commands import results
 from fullcert.dialects import Dialect
 from fullcert.mistakes import Mistake
@@ -38,6 +38,7 @@ def inspect(
     """List what is to be decided about a table, and write options for `fullcert train` that decide it."""
     from rich.console import Console
 
+    from fullcert import tables
     from fullcert.inspecting import inspected
 
     written = Path(f"{table.stem}.toml") if out is None else out

@@ -40,6 +40,12 @@ def train(
 
     Defaults of Network and Training go by rules over data, network, domain and threat: see docs/command.md.
     """
+    results.check(json)
+    check_flags(out, resume, overwrite)
+    before = earlier(out) if resume else {}
+    options = resolve(before)
+    check_files(options)  # before torch is imported, which takes seconds
+
     import jinja2  # noqa: F401  (what the results need: if it is missing, say so before training)
     import matplotlib  # noqa: F401
     import safetensors  # noqa: F401
@@ -48,10 +54,6 @@ def train(
     from fullcert.stopping import stoppable
     from fullcert.training import Recipe
 
-    results.check(json)
-    check_flags(out, resume, overwrite)
-    before = earlier(out) if resume else {}
-    options = resolve(before)
     if out and resume:
         check_unchanged(options, resolved({}, before), out)
     if out and resume and (out / runs.METRICS).exists():  # nothing is left to do
@@ -77,7 +79,8 @@ def performed(recipe: Any, lock: Any, resume: bool, tensorboard: Path | None, qu
     log = StepLog(
         folder / runs.STEPS if folder else None, recipe.tensors(recipe.data.validation), recipe.threats.test, resume
     )
-    with log, board_of(tensorboard, recipe, log) as board, following(log, hidden=quiet) as bar:
+    forecast = "" if quiet else forecast_of(recipe)
+    with log, board_of(tensorboard, recipe, log) as board, following(log, hidden=quiet, forecast=forecast) as bar:
         callbacks = [*([lock.check] if lock else []), log, *([board] if board else []), bar]
         certificate = recipe.certify(callbacks, folder / runs.CHECKPOINT if folder else None, resume)
     with working("testing", hidden=quiet) as progress:
@@ -90,6 +93,16 @@ def performed(recipe: Any, lock: Any, resume: bool, tensorboard: Path | None, qu
             lock.check()
             finish(lock.folder, recipe, certificate, metrics, evaluation)
     return metrics
+
+
+def forecast_of(recipe: Any) -> str:
+    """How long training will take, in words, where that is long enough to be asked."""
+    from fullcert import forecasting
+    from fullcert.commands.display import working
+
+    with working("forecasting", hidden=False):
+        expected = forecasting.seconds(recipe)
+    return "" if expected is None else forecasting.told(expected)
 
 
 def told(metrics: dict[str, Any], out: Path | None, json: str | None, quiet: bool) -> None:
@@ -131,6 +144,19 @@ def check_flags(out: Path | None, resume: bool, overwrite: bool) -> None:
         raise Mistake("--resume goes on with a run and --overwrite replaces it: use one of them")
     if out and not resume and not overwrite:
         runs.check_unfinished(out)
+
+
+def check_files(options: Options) -> None:
+    """Refuse files that are not there."""
+    from fullcert import tables
+    from fullcert.mistakes import Mistake
+
+    for path in (options.data, options.test_data, options.trusted):
+        if path is not None:
+            tables.check(Path(path))
+    place = options.model.rpartition(":")[0]
+    if place and not Path(place).exists():
+        raise Mistake(f"cannot read the model file {place}: No such file or directory")
 
 
 def earlier(out: Path | None) -> dict[str, Any]:

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from fullcert import runs
 from fullcert.commands import results
 from fullcert.mistakes import Mistake
 
@@ -28,9 +29,11 @@ def verify(
     """
     from rich.console import Console
 
+    results.check(json)
+    runs.check_there(run)  # before torch is imported, which takes seconds
+
     from fullcert import verifying
 
-    results.check(json)
     found = verifying.checks(run, key)
     results.give(json, verifying.as_data(run, found))
     if not quiet:
