@@ -42,6 +42,8 @@ def render(evaluation: dict[str, Any]) -> str:
         radii=radius_chart(evaluation),
         picture=picture(evaluation),
         data=data_block(samples(evaluation)),
+        lines=any("line" in row for row in evaluation["samples"]),
+        ids=any("id" in row for row in evaluation["samples"]),
         style=Markup(source("report.css")),
         script=Markup(script),
         script_hash=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
@@ -200,7 +202,8 @@ def samples(evaluation: dict[str, Any]) -> dict[str, Any]:
     columns = {
         "task": evaluation["task"],
         "classes": evaluation["classes"],
-        "row": [row["row"] for row in rows],
+        "row": [row.get("line", row["row"]) for row in rows],  # where the file of the user has it, if it is from one
+        **({"id": [str(row["id"]) for row in rows]} if rows and "id" in rows[0] else {}),
         "certified": [int(row["certified"]) for row in rows],
         "margin": [compact(row.get("margin"), below) for row in rows],
         "lower": [[compact(value, below) for value in values] for values in lower],

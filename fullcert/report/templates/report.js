@@ -112,6 +112,7 @@
   // what a column sorts by
   const keys = {
     row: (index) => data.row[index],
+    id: (index) => data.id[index],
     true: (index) => data.true[index],
     label: (index) => data.label[index],
     status: (index) => data.certified[index],
@@ -136,6 +137,7 @@
     const chosen = (name) => find(`#${name}`)?.value ?? "";
     const [status, rightness, label, text] = [chosen("status"), chosen("rightness"), chosen("class"), chosen("text").trim().toLowerCase()];
     const holds = (index) => {
+      if ((data.id?.[index] ?? "").toLowerCase().includes(text)) return true;
       if (/^\d+$/.test(text)) return String(data.row[index]).startsWith(text);
       return !regression && [named("true"), named("label")].some((name) => (name(index) ?? "").toLowerCase().includes(text));
     };
@@ -181,6 +183,7 @@
 
   const cells = {
     row: (index) => element("td", written(data.row[index]), "numeric"),
+    id: (index) => element("td", data.id[index], "wide"),
     true: (index) => element("td", regression ? written(data.true[index]) : named("true")(index) ?? "–", regression ? "numeric" : "wide"),
     label: (index) => element("td", regression ? written(data.label[index]) : named("label")(index) ?? "–", regression ? "numeric" : "wide"),
     status: (index) => {
