@@ -30,11 +30,11 @@ if TYPE_CHECKING:
 
 
 class Lifted(NamedTuple):
-    """A batch as the attacker could have left it. ``weights`` are those of the samples, where they can be removed."""
+    """A batch as the attacker could have left it. ``weights`` are those of the samples, if not all are 1."""
 
     inputs: Tensor
     targets: Tensor
-    weights: Bounded | None
+    weights: Tensor | None
 
 
 class Made(NamedTuple):
