@@ -25,7 +25,16 @@ from boundflow.threats import AtMost, Linf, Removal, Threat
 from fullcert import losses, recipes
 from fullcert.models import ACTIVATIONS
 from fullcert.scaling import scaling
-from fullcert.sklearn.checks import about_missing, check_radius, check_scaled, check_trained, chosen, known, positive
+from fullcert.sklearn.checks import (
+    about_missing,
+    check_radius,
+    check_scaled,
+    check_trained,
+    chosen,
+    known,
+    moves,
+    positive,
+)
 from fullcert.training import DTYPES, OPTIMIZERS
 
 GIVEN = ("momentum", "epochs", "batch_size", "order")  # what goes by rule unless it is given, and the learning rate
@@ -102,6 +111,10 @@ class CertifiedEstimator(BaseEstimator):
         check_trained(certificate)
         return certificate
 
+    def _given(self) -> list[bool]:
+        """Which of the numbers that go by rule were given."""
+        return [getattr(self, name) is not None for name in ("learning_rate", *GIVEN)]
+
     def _recipe(self, loss: str, outputs: int) -> dict[str, Any]:
         """How the network is trained: what was given, and the rest by rule, which never looks at the data."""
         own, rate = self.model is not None, losses.learning_rate(loss, outputs)
@@ -112,6 +125,7 @@ class CertifiedEstimator(BaseEstimator):
             smooth=smooth,
             domain=self.domain,
             regression=loss == "mse",
+            unthreatened=not any(map(moves, self.threat_.changes)) and not any(self._given()),
         )
         numbers = {"lr": self.learning_rate, **{name: getattr(self, name) for name in GIVEN}}
         values = recipes.completed(faced, {name: value for name, value in numbers.items() if value is not None})

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 import boundflow as bf
-from boundflow.threats import Missing, Threat
+from boundflow.threats import Change, Linf, Missing, Threat
 from fullcert.mistakes import Mistake, check_known
 
 LARGE, SPREAD = 20.0, 500.0  # features that vary by more, or by so much more than others, are not scaled
@@ -66,6 +66,11 @@ def known(kind: str, name: str, names: Collection[str]) -> None:
 def chosen(kind: str, name: str, table: Mapping[str, Any]) -> Any:
     known(kind, name, table)
     return table[name]
+
+
+def moves(change: Change) -> bool:
+    """Whether a change is anything but a move by nothing."""
+    return not (isinstance(change, Linf) and not bool((change.epsilon > 0).any()))
 
 
 def check_scaled(x: np.ndarray) -> None:
