@@ -80,8 +80,9 @@ def why_not(prepared: Prepared, steps: int, callbacks: int) -> str | None:
         "a schedule makes every step another one": recipe.schedule is not None,
         "a learning rate that is a tensor can change": isinstance(recipe.optimizer_options.get("lr"), Tensor),
         "gradients of single samples are clipped": recipe.clip_gradients is not None,
-        "a budget, or samples that can be removed or replaced": threat.budget is not None
+        "a budget, weights of samples, or samples that can be removed or replaced": threat.budget is not None
         or threat.touches("weights")
+        or prepared.weights is not None
         or threat.touches("gradients"),
         "the forward pass draws numbers or changes state": bool(prepared.effects.draws or prepared.effects.changes),
         "callbacks could change what a step does": callbacks > 0,

@@ -14,7 +14,7 @@ from .forward_effects import effects, faithful_copy, require_supported
 from .lift import Given
 from .losses import LOSSES
 from .recipe import Recipe
-from .threats import Threat
+from .threats import Lifted, Threat
 
 TRIED = 8  # samples that a forward pass is tried with
 
@@ -52,6 +52,7 @@ class Prepared:
         self.y = self.targets = self._targets(torch.as_tensor(data[1]).to(self.x.device))
         if LOSSES[recipe.loss].outputs == "classes" and threat.touches("targets"):
             self.targets = F.one_hot(self.y, self.outputs).to(self.x.dtype)
+        self.weights = self._weights(recipe.sample_weights)
         threat.check(self.x, self.targets)
         self.observed = threat.observed(self.x)
         self.effects = require_supported(self.model, self.observed[:TRIED])
@@ -73,6 +74,20 @@ class Prepared:
             )
             raise ValueError(f"the model must put out (samples, outputs), with one column for one output, not {shape}")
         self.outputs = found.shape[1]
+
+    def _weights(self, given: Tensor | None) -> Tensor | None:
+        if given is None:
+            return None
+        if given.shape != (len(self.x),) or not bool((torch.isfinite(given) & (given >= 0)).all()):
+            raise ValueError(f"sample_weights must be {len(self.x)} finite numbers of at least 0, one for each sample")
+        return given.to(self.x.device, self.x.dtype)
+
+    def weighted(self, batch: Lifted, index: Tensor) -> Lifted:
+        """A batch whose losses count as much as the recipe says, and less if a sample may be gone."""
+        if self.weights is None:
+            return batch
+        fixed = self.weights[index]
+        return batch._replace(weights=fixed if batch.weights is None else batch.weights * fixed)
 
     def _targets(self, y: Tensor) -> Tensor:
         if len(self.x) != len(y):

@@ -37,6 +37,8 @@ class Recipe:
     ``order`` is how many error rows are kept per trained scalar and ``reduction`` how they are chosen. ``memory``
     (bytes) decides how much of a batch is held at a time, and whether every sample gets rows of its own. ``compile``
     traces and compiles the step where that is possible (`compiled.py`): ``"auto"`` for runs long enough to gain by it.
+    ``sample_weights`` (N,) multiply the losses of samples before the mean over all of them: numbers that are fixed
+    before training, whatever the data are.
     """
 
     loss: str = "ce"
@@ -51,6 +53,7 @@ class Recipe:
     order: int = 20
     reduction: str = "girard"
     clip_gradients: float | None = None
+    sample_weights: Tensor | None = field(default=None, compare=False)
     memory: float = MEMORY
     compile: bool | str = "auto"
     device: torch.device | str | None = None

@@ -138,14 +138,23 @@ class Ledger:
             return self.first_row[sample], self.raw[sample]
         return self.before._found(sample) if self.before is not None else None
 
-    def rows_of(self, samples: np.ndarray, raw: np.ndarray, parts: np.ndarray, meaning: Told | None = None) -> Rows:
+    def rows_of(
+        self,
+        samples: np.ndarray,
+        raw: np.ndarray,
+        parts: np.ndarray,
+        meaning: Told | None = None,
+        still: np.ndarray | None = None,
+    ) -> Rows:
         """Own rows of a batch of samples; a sample's symbols are the same at every call.
 
         A symbol may only reappear for the same raw value: ``raw`` holds the values, one line per sample. ``parts``
-        holds the part of the threat that each own row belongs to, and ``meaning`` what its symbols stand for.
+        holds the part of the threat that each own row belongs to, ``meaning`` what its symbols stand for, and ``still``
+        (samples, rows) which symbols reach nothing.
         """
         head, tail = f"{raw.dtype}{raw.shape[1:]}".encode(), parts.tobytes()
-        whole = hashlib.blake2b(head + samples.tobytes() + raw.tobytes() + tail).digest()
+        moving = b"" if still is None else still.tobytes()
+        whole = hashlib.blake2b(head + samples.tobytes() + raw.tobytes() + tail + moving).digest()
         if whole in self._batches:
             return self._batches[whole].own
         unseen: dict[int, bytes] = {}
@@ -169,16 +178,31 @@ class Ledger:
             self.raw |= unseen
             self.first_row |= zip(unseen, numbers[::rows].tolist(), strict=True)
         first = np.array([self._found(sample)[0] for sample in samples.tolist()], dtype=np.int64)  # type: ignore[index]
-        batches = dict(list(self._batches.items())[-BATCHES_KEPT:])
-        self._batches = batches | {whole: self._batch(first, samples, parts)}  # at once: another thread may be reading
-        return self._batches[whole].own
+        batches, made = (
+            dict(list(self._batches.items())[-BATCHES_KEPT:]),
+            self._batch(first, samples, parts, still=still),
+        )
+        self._batches = batches | {whole: made}  # at once: another thread may be reading
+        return made.own
 
     def guests(self, count: int, parts: np.ndarray) -> Rows:
         """Own rows of samples that come once and never again: test inputs. Each owns itself."""
         first = self.registry.new(None, np.tile(parts, count), each=len(parts))[:: len(parts)]
         return self._batch(first, first, parts, guests=True).own
 
-    def _batch(self, first: np.ndarray, samples: np.ndarray, parts: np.ndarray, guests: bool = False) -> Batch:
-        made = Batch(first[:, None] + np.arange(len(parts)), self.own, samples, parts, guests)
+    def _batch(
+        self,
+        first: np.ndarray,
+        samples: np.ndarray,
+        parts: np.ndarray,
+        guests: bool = False,
+        still: np.ndarray | None = None,
+    ) -> Batch:
+        numbers = first[:, None] + np.arange(len(parts))
+        if still is not None:
+            # symbols that reach nothing have no coefficient but 0, so the first of them can stand for all: a column
+            # with few missing values costs as many rows as there are missing values, not as many as samples
+            numbers = np.where(still, numbers[still.argmax(0), np.arange(len(parts))], numbers)
+        made = Batch(numbers, self.own, samples, parts, guests)
         self.own -= len(parts)
         return made

@@ -126,9 +126,16 @@ class Symbols:
         """Rows of new symbols that belong to nobody."""
         return (self._looking if self._aside else self._ledger).registry.free(count, part)
 
-    def of_samples(self, samples: np.ndarray, raw: np.ndarray, parts: np.ndarray, meaning: Told | None = None) -> Rows:
+    def of_samples(
+        self,
+        samples: np.ndarray,
+        raw: np.ndarray,
+        parts: np.ndarray,
+        meaning: Told | None = None,
+        still: np.ndarray | None = None,
+    ) -> Rows:
         """Own rows of a batch of samples, whose symbols are the same at every call (`Ledger.rows_of`)."""
-        return (self._looking if self._aside else self._ledger).rows_of(samples, raw, parts, meaning)
+        return (self._looking if self._aside else self._ledger).rows_of(samples, raw, parts, meaning, still)
 
     def columns(self, numbers: np.ndarray) -> np.ndarray:
         """Which column each symbol moves: a feature, or a name of `recorded.py`."""

@@ -113,6 +113,7 @@ class _Run:
             "initial_weights": fingerprint(*self.observed.tensors().values()),
             "frozen": [name for name, parameter in prepared.model.named_parameters() if not parameter.requires_grad],
             "dtype": str(prepared.x.dtype).removeprefix("torch."),
+            **({} if prepared.weights is None else {"sample_weights": fingerprint(prepared.weights)}),
             **versions(),
         }
         self.compiled = self._compiled(callbacks)
@@ -209,7 +210,8 @@ class _Run:
         model, prepared, clip = self.nominal, self.prepared, self.prepared.recipe.clip_gradients
 
         def backward(index: Tensor) -> Tensor:
-            return self._backward(model, Lifted(prepared.observed[index], prepared.y[index], None), number, None)
+            batch = Lifted(prepared.observed[index], prepared.y[index], None)
+            return self._backward(model, prepared.weighted(batch, index), number, None)
 
         self.observed.optimizer.zero_grad()
         clipped_gradients(model, index, backward, clip, None) if clip is not None else backward(index)
@@ -220,7 +222,8 @@ class _Run:
         prepared, space = self.prepared, space_of(self.certified)
 
         def lifted(index: Tensor) -> Lifted:
-            return prepared.threat.lift(self.space, prepared.x[index], prepared.targets[index], index)
+            batch = prepared.threat.lift(self.space, prepared.x[index], prepared.targets[index], index)
+            return prepared.weighted(batch, index)
 
         self.sets.optimizer.zero_grad()
         loss = self._gradients(self.certified, space, lifted, prepared.threat, index, number)
@@ -234,7 +237,7 @@ class _Run:
         def lifted(index: Tensor) -> Lifted:
             x = prepared.observed[index]
             weights = exact(torch.ones(len(x), dtype=x.dtype, device=x.device)) if removable else None
-            return Lifted(exact(x), prepared.targets[index], weights)
+            return prepared.weighted(Lifted(exact(x), prepared.targets[index], weights), index)
 
         trainer = prepared.recipe.trainer(model)
         self._gradients(model, space_of(model), lifted, None, self.batches[0], 0)

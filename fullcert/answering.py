@@ -14,7 +14,7 @@ import boundflow as bf
 from boundflow import rounding
 from boundflow.certificate_files import input_shape
 from boundflow.threats import Threat
-from fullcert import models, runs, tables, tasks, threats, voting
+from fullcert import holes, models, runs, tables, tasks, threats, voting
 from fullcert.encoding import Encoding, Image, Number, Target, Words, as_words, known_words
 from fullcert.evaluation import CHUNK
 from fullcert.losses import outputs
@@ -42,6 +42,7 @@ class Asked(NamedTuple):
     encoding: Encoding
     table: tables.Table
     ensemble: bf.Ensemble | None = None  # whose first member the certificate is
+    id: str | None = None  # the column that names rows
 
     def found(self, data: Path, cuts: int) -> bf.Prediction:
         with refused(f"{data} cannot be certified"):
@@ -80,7 +81,7 @@ def told(question: Asked, data: Path, cuts: int) -> Answers:
     if not encoding.target.regression and int(found.label.max()) >= len(encoding.target.classes):
         many = len(encoding.target.classes)
         raise Mistake(f"the certificate has more classes than the {many} that the run names")
-    rows = columns(found, encoding.target, table)
+    rows = columns(found, encoding.target, table, question.id)
     return Answers(rows, question.words, certificate.void_at_step, unknown(encoding, table))
 
 
@@ -110,13 +111,13 @@ def asked(run: Path, data: Path, epsilon: float | None, tolerance: Sequence[str]
     """The certificate of a run, and the rows in a file as it takes them."""
     certificate_file = voting.certificate_of(run)
     options = resolve({}, read_options(runs.existing(run, runs.OPTIONS)))
-    table = tables.read(data)
+    table = tasks.read(options, data) if (run / runs.COLUMNS).exists() else tables.read(data)
     if (run / runs.COLUMNS).exists():
         encoding = encoding_of(run / runs.COLUMNS)
     else:
         encoding = as_it_is(table, certificate_shape(certificate_file), classes_of(run), options)
     inputs = encoding.inputs(table)
-    tasks.check_holes(table, encoding, options)
+    holes.check_holes(table, encoding, options)
     certificate = load(certificate_file, options, inputs.shape[1:], encoding)
     options = asked_about(options, epsilon, tolerance)
     # neither a built-in dataset nor images have columns by name
@@ -128,7 +129,7 @@ def asked(run: Path, data: Path, epsilon: float | None, tolerance: Sequence[str]
         "test": threats.test_words(options, named is not None),
     }
     threat = test_threat(options, encoding, named, inputs)
-    return Asked(certificate, torch.as_tensor(inputs), threat, words, encoding, table, ensemble)
+    return Asked(certificate, torch.as_tensor(inputs), threat, words, encoding, table, ensemble, options.id)
 
 
 def unknown(encoding: Encoding, table: tables.Table) -> dict[str, int]:
@@ -226,11 +227,18 @@ def test_threat(options: Options, encoding: Encoding, named: Encoding | None, in
     return threats.of_test_inputs(options, subject)
 
 
-def columns(found: bf.Prediction, target: Target, table: tables.Table) -> dict[str, list[Any]]:
-    """The answers as columns, in the units of the user: bounds and widths are rounded outwards."""
+def columns(found: bf.Prediction, target: Target, table: tables.Table, id: str | None = None) -> dict[str, list[Any]]:
+    """The answers as columns, in the units of the user: bounds and widths are rounded outwards.
+
+    Every row says in which line of the file it stands, and what the column of ids calls it where the file has one.
+    """
     bounds = rounding.affine_image(torch.stack((found.lower, found.upper)), target.scale, target.center)
     lower, upper = bounds
     rows: dict[str, list[Any]] = {"row": list(range(len(found)))}
+    if table.lines is not None:
+        rows["line"] = table.lines.tolist()
+    if id is not None and id in table.columns:
+        rows["id"] = as_words(table.columns[id]).tolist()
     if target.regression:
         rows["value"] = (found.label.double().reshape(-1) * target.scale + target.center).tolist()
         rows["certified"] = found.certified.tolist()
@@ -244,10 +252,18 @@ def columns(found: bf.Prediction, target: Target, table: tables.Table) -> dict[s
         rows[f"lower{suffix}"], rows[f"upper{suffix}"] = _finite(lower[:, output]), _finite(upper[:, output])
     if target.name in table.columns:
         true = table.columns[target.name]
-        rows["true"] = (
-            _numbers(true, target) if target.regression else [target.classes[c] for c in target.encoded(true)]
-        )
+        rows["true"] = _numbers(true, target) if target.regression else _classes(true, target)
     return rows
+
+
+def _classes(true: np.ndarray, target: Target) -> list[str | None]:
+    """The classes that the rows have; a row that has none is to be predicted, and no mistake."""
+    words = known_words(true, target.classes)
+    named = np.flatnonzero(words != "")
+    found: list[str | None] = [None] * len(words)
+    for row, number in zip(named, target.encoded(true[named]), strict=True):
+        found[row] = target.classes[number]
+    return found
 
 
 def _numbers(true: np.ndarray, target: Target) -> list[float | None]:
@@ -265,8 +281,11 @@ def summary(rows: dict[str, list[Any]]) -> dict[str, Any]:
     told: dict[str, Any] = {"samples": len(rows["row"]), "certified": sum(rows["certified"])}
     if "width" in rows and None not in rows["width"]:
         told["mean_width"] = float(rounding.upper_mean(torch.tensor(rows["width"], dtype=torch.float64)))
-    if "true" in rows and "label" in rows:
-        pairs = list(zip(rows["label"], rows["true"], rows["certified"], strict=True))
+    answered = (
+        zip(rows["label"], rows["true"], rows["certified"], strict=True) if {"true", "label"} <= set(rows) else ()
+    )
+    pairs = [answer for answer in answered if answer[1] is not None]
+    if pairs:
         told["accuracy"] = sum(label == true for label, true, _ in pairs) / len(pairs)
         told["certified_accuracy"] = sum(label == true and sure for label, true, sure in pairs) / len(pairs)
     return told

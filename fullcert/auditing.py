@@ -15,7 +15,7 @@ import boundflow as bf
 from boundflow.audit import Audit
 from boundflow.recorded import LABEL, PRESENCE
 from boundflow.threats import Threat
-from fullcert import answering, places, runs, tables, tasks
+from fullcert import answering, holes, places, runs, tables, tasks
 from fullcert.encoding import Encoding, Number
 from fullcert.evaluation import CHUNK
 from fullcert.mistakes import Mistake
@@ -74,7 +74,7 @@ def asked(
 ) -> tuple[bf.Certificate, Subject, Encoding | None]:
     """The certificate, and the inputs that it is asked about."""
     encoding = answering.encoding_of(run / runs.COLUMNS) if (run / runs.COLUMNS).exists() else None
-    table = None if data is None else tables.read(data)
+    table = None if data is None else tasks.read(options, data)
     if table is None:
         made = tasks.load(options).data
         inputs, where = made.test.inputs, places.of_tests(options, len(made.test.inputs))
@@ -86,7 +86,7 @@ def asked(
             table, answering.certificate_shape(path), answering.classes_of(run), options
         )
         inputs, where, names, features = read.inputs(table), places.of_table(options, table), read.target.classes, None
-        tasks.check_holes(table, read, options)
+        holes.check_holes(table, read, options)
     certificate = answering.load(path, options, inputs.shape[1:], read)
     threat = answering.test_threat(options, read, encoding, inputs)
     columns = columns_of(encoding, features, int(np.prod(inputs.shape[1:])))

@@ -9,18 +9,15 @@ numbers come from one of three places, and the encoding says which:
 - *declared*: taken from the observed data as if they had been fixed beforehand. Another dataset would have given other
   numbers, and the certificate does not cover that.
 
-For a column of which each value can move by t, in a share p of the samples: the mean moves by at most p t, and the
-deviation by at most sqrt(p) t, because the deviation is a seminorm and that of the moves is at most their root mean
-square. So the mean is rounded to a multiple of half the scale, the deviation to a power of two, and if both ends of
-what they can be round to the same numbers, every allowed dataset gives these. A missing value stands in the middle of
-its range, from where what it really was is at most half the range away. The target of a regression is scaled so too.
+How they are found is in `fitting.py`. A missing cell stays NaN for a threat to fill in, in a column of categories all
+of its inputs; or it is filled with one value, which is part of the encoding and has a source of its own.
 """
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
 from sys import float_info
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -28,7 +25,6 @@ from fullcert.mistakes import Mistake
 from fullcert.tables import Table, is_number, listed
 
 FIXED, SAME, DECLARED = "fixed beforehand", "the same for every allowed dataset", "declared, not covered"
-MOST_CATEGORIES = 1000
 
 
 @dataclass(frozen=True)
@@ -39,27 +35,43 @@ class Number:
     center: float
     scale: float
     source: str
+    fill: float | None = None  # what stands in for a missing value, and where that comes from
+    fill_source: str = ""
 
     width = 1
 
     def encoded(self, column: np.ndarray) -> np.ndarray:
+        if self.fill is not None:
+            column = np.where(np.isnan(column), self.fill, column)
         return ((column - self.center) / self.scale)[:, None]
 
 
 @dataclass(frozen=True)
 class Words:
-    """A column of categories: one-hot. A category that is not in the list is a row of zeros."""
+    """A column of categories: one-hot. A category that is not in the list is a row of zeros.
+
+    So is an empty cell, unless it is filled, or ``unknown``: NaN, which a threat makes any of the categories.
+    """
 
     name: str
     values: tuple[str, ...]
     source: str
+    fill: str | None = None
+    fill_source: str = ""
+    unknown: bool = False
 
     @property
     def width(self) -> int:
         return len(self.values)
 
     def encoded(self, column: np.ndarray) -> np.ndarray:
-        return (known_words(column, self.values)[:, None] == np.array(self.values)[None]).astype(np.float64)
+        words = known_words(column, self.values)
+        if self.fill is not None:
+            words = np.where(words == "", self.fill, words)
+        hot = (words[:, None] == np.array(self.values)[None]).astype(np.float64)
+        if self.unknown:
+            hot[words == ""] = np.nan
+        return hot
 
 
 @dataclass(frozen=True)
@@ -194,7 +206,16 @@ def _whole(column: Column | Target) -> bool:
         and isinstance(shape, tuple)
         and all(isinstance(size, int) for size in shape)
         and isinstance(getattr(column, "source", ""), str)
+        and _filled(column)
     )
+
+
+def _filled(column: Column | Target) -> bool:
+    """Whether what stands in for missing values is of the kind of the column."""
+    fill, kind = getattr(column, "fill", None), str if isinstance(column, Words) else int | float
+    fits = fill is None or (isinstance(fill, kind) and (isinstance(fill, str) or abs(fill) <= float_info.max))
+    flags = getattr(column, "unknown", False), getattr(column, "fill_source", "")
+    return fits and isinstance(flags[0], bool) and isinstance(flags[1], str)
 
 
 def as_words(column: np.ndarray) -> np.ndarray:
@@ -228,166 +249,3 @@ def _as_number(word: str) -> float | None:
         return float(word)
     except ValueError:
         return None
-
-
-# --- making one ---------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Moves:
-    """What a threat can do to the table: by column how far a value moves, in what share of the samples.
-
-    ``everywhere`` is in units of the scale. ``anything``: samples can be removed or replaced, and every statistic
-    changes with them. ``missing``: the range of missing values by column. ``target`` is how far every target of a
-    regression moves, and ``flips`` how many labels are wrong.
-    """
-
-    by_column: Mapping[str, float]
-    everywhere: float = 0.0
-    share: float = 1.0
-    anything: bool = False
-    missing: Mapping[str, tuple[float, float]] = field(default_factory=dict)
-    target: float = 0.0
-    flips: int = 0
-
-
-def make(
-    table: Table,
-    target: str,
-    *,
-    regression: bool,
-    ignore: Sequence[str] = (),
-    categorical: Sequence[str] = (),
-    relative: Sequence[str] = (),
-    fixed: Mapping[str, tuple[float, float]],
-    moves: Moves,
-    trusted: bool = False,
-) -> Encoding:
-    """The encoding of a table. Columns in ``relative`` have a tolerance in per cent: they are not centered."""
-    for name in (target, *ignore, *categorical, *relative, *fixed):
-        table.column(name)
-    names = [name for name in table.columns if name != target and name not in ignore]
-    if not names:
-        raise Mistake(f"{table.path} has no column besides {target!r} to predict it from")
-    predicted = _target(table, target, regression, moves, trusted)
-    arrays = [name for name in names if table.columns[name].ndim > 1]
-    if arrays:
-        if len(names) > 1:
-            raise Mistake(f"{table.path} holds the arrays {listed(names)}: leave out all but one with --ignore")
-        return Encoding((Image(arrays[0], table.columns[arrays[0]].shape[1:]),), predicted)
-    columns: list[Column] = []
-    for name in names:
-        values = table.columns[name]
-        if not is_number(values) or name in categorical:
-            if name in fixed:
-                raise Mistake(f"--scale {name} is for numbers, and that column holds categories")
-            columns.append(_words(name, values, moves, trusted))
-        elif name in fixed:
-            columns.append(Number(name, *fixed[name], FIXED))
-        else:
-            columns.append(_number(name, values, name in relative, moves, trusted))
-    return Encoding(tuple(columns), predicted)
-
-
-def _target(table: Table, name: str, regression: bool, moves: Moves, trusted: bool) -> Target:
-    values = table.column(name)
-    if values.ndim > 1:
-        raise Mistake(f"the target {name!r} must be one value a sample, not an array of shape {values.shape[1:]}")
-    words = as_words(values)
-    if (words == "").any():
-        raise Mistake(f"{int((words == '').sum())} rows have no value in the target column {name!r}")
-    if regression:
-        if not is_number(values):
-            raise Mistake(f"--regression needs numbers in the target column {name!r}")
-        reach = _anything if moves.anything else Reach().further(moves.target, 1.0)
-        center, scale, source = _scaling(name, values, False, reach, trusted)
-        return Target(name, center=center, scale=scale, source=source)
-    classes, samples = np.unique(words, return_counts=True)
-    if len(classes) < 2:
-        raise Mistake(f"the target column {name!r} holds one class only, {classes[0]!r}")
-    if len(classes) > MOST_CATEGORIES // 10 or (len(classes) > 20 and 2 * len(classes) > len(values)):
-        raise Mistake(f"the target column {name!r} holds {len(classes)} different values: is this --regression?")
-    lasting = not moves.anything and samples.min() > moves.flips  # no class can vanish
-    source = FIXED if trusted else SAME if lasting else DECLARED
-    return Target(name, tuple(classes.tolist()), source=source)
-
-
-def _words(name: str, values: np.ndarray, moves: Moves, trusted: bool) -> Words:
-    found = tuple(sorted(set(map(str, as_words(values))) - {""}))
-    if len(found) > MOST_CATEGORIES:
-        raise Mistake(f"the column {name!r} holds {len(found)} categories: leave it out with --ignore {name}")
-    if trusted:
-        return Words(name, found, FIXED)
-    changed = moves.anything or name in moves.by_column  # epsilon moves numbers only
-    return Words(name, found, DECLARED if changed else SAME)
-
-
-def _number(name: str, values: np.ndarray, relative: bool, moves: Moves, trusted: bool) -> Number:
-    holes = np.isnan(values)
-    if holes.all():
-        raise Mistake(f"the column {name!r} holds no value at all: leave it out with --ignore {name}")
-    reach = _anything if moves.anything else Reach()
-    if name in moves.missing and not trusted:
-        low, high = moves.missing[name]
-        values = np.where(holes, low / 2 + high / 2, values)
-        reach = reach.further((high - low) / 2, float(holes.mean()), touched=True)
-    values = values[~np.isnan(values)]
-    move = moves.by_column.get(name, 0.0)
-    if moves.everywhere:
-        move += moves.everywhere * _power_of_two(_spread(name, values, relative))
-    return Number(name, *_scaling(name, values, relative, reach.further(move, moves.share), trusted))
-
-
-class Reach(NamedTuple):
-    """How far the mean of a column and its deviation can move, and whether the threat is about them at all."""
-
-    mean: float = 0.0
-    deviation: float = 0.0
-    touched: bool = False
-
-    def further(self, move: float, share: float, touched: bool = False) -> "Reach":
-        """Values moved in a share of the samples."""
-        moved = self.touched or touched or move > 0
-        return Reach(self.mean + share * move, self.deviation + math.sqrt(share) * move, moved)
-
-
-_anything = Reach(math.inf, math.inf, touched=True)
-
-
-def _spread(name: str, values: np.ndarray, relative: bool) -> float:
-    """The deviation from the mean, or from zero."""
-    with np.errstate(over="ignore", invalid="ignore"):
-        spread = float(np.sqrt((values**2).mean())) if relative else float(values.std())
-    if not math.isfinite(spread):
-        raise Mistake(f"the column {name!r} holds values that are infinite or too large to be scaled")
-    return spread
-
-
-def _scaling(name: str, values: np.ndarray, relative: bool, reach: Reach, trusted: bool) -> tuple[float, float, str]:
-    """Center, scale and source of numbers that are all known."""
-    deviation = _spread(name, values, relative)
-    mean = 0.0 if relative else float(values.mean())
-    if trusted or not reach.touched:
-        return mean, deviation or 1.0, FIXED if trusted else SAME
-    center, scale, sure = rounded(mean, deviation, reach)
-    return 0.0 if relative else center, scale, SAME if sure else DECLARED
-
-
-def rounded(mean: float, deviation: float, reach: Reach) -> tuple[float, float, bool]:
-    """Center and scale on the coarse grid, and whether every allowed dataset gives the same."""
-    scale = _power_of_two(deviation)
-    center = _on_grid(mean, scale)
-    slack = 1e-9 * (abs(mean) + deviation + 1)  # both are computed in floating point
-    least, most = deviation - reach.deviation - slack, deviation + reach.deviation + slack
-    if not math.isfinite(most) or least <= 0 or not _power_of_two(least) == scale == _power_of_two(most):
-        return center, scale, False
-    ends = {_on_grid(mean + side * (reach.mean + slack), scale) for side in (-1, 1)}
-    return center, scale, ends == {center}
-
-
-def _power_of_two(deviation: float) -> float:
-    return 2.0 ** round(math.log2(deviation)) if deviation > 0 else 1.0
-
-
-def _on_grid(mean: float, scale: float) -> float:
-    return round(2 * mean / scale) * scale / 2

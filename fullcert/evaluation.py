@@ -13,7 +13,7 @@ import boundflow as bf
 from boundflow import rounding
 from boundflow.prediction import classes, share
 from boundflow.threats import Linf, Threat
-from fullcert import places, threats, weights
+from fullcert import holes, threats, weights
 from fullcert.encoding import DECLARED, Encoding, Image
 from fullcert.options import THREAT, Options, flag_of
 from fullcert.planes import grid_around
@@ -182,7 +182,7 @@ def formal(recipe: Recipe) -> str:
 
 def samples(recipe: Recipe, test: Answers) -> list[dict[str, Any]]:
     """One entry for every test sample."""
-    names, where = recipe.task.class_names, places.of_tests(recipe.options, len(test.true))
+    names = recipe.task.class_names
     rows = []
     for row in range(len(test.true)):
         named = {"true": float(test.true[row]), "label": float(test.plain[row])}
@@ -190,8 +190,8 @@ def samples(recipe: Recipe, test: Answers) -> list[dict[str, Any]]:
             named = {"true": names[int(test.true[row])], "label": names[int(test.label[row])]}  # type: ignore[dict-item]
         bounds = {end: [_finite(v) for v in getattr(test, end)[row]] for end in ("lower", "upper")}
         certified = {"certified": bool(test.certified[row]), test.measure: _finite(test.measured[row])}
-        place = {name: value for name, value in where.told(row).items() if name != "sample"}
-        rows.append({"row": row, **place, **named, **certified, **bounds})
+        where = recipe.task.origins["test"].of(row) if recipe.task.origins else {}
+        rows.append({"row": row, **where, **named, **certified, **bounds})
     return rows
 
 
@@ -319,6 +319,9 @@ def details(recipe: Recipe, certificate: bf.Certificate, curve: bool = True) -> 
         )
     for source, told in encoded(recipe.task.encoding):
         (not_covered if source == DECLARED else covered).append(told)
+    not_covered += filled(recipe.task.encoding)
+    if recipe.task.unlabelled:
+        fixed.append(["rows left out", f"{recipe.task.unlabelled:,}, which have no value in the target column"])
     if curve and (recipe.task.encoding is not None or len(data.test.labels) > CURVE):
         unit = "" if recipe.task.encoding is None else ", moved in units of the columns' scales, categories not"
         fixed.append(
@@ -349,6 +352,13 @@ def encoded(encoding: Encoding | None) -> list[tuple[str, list[str]]]:
     target = encoding.target
     what = "scale of the target" if target.regression else "list of classes"
     return [*found, (target.source, [what, f"{target.source}: {target.name}"])]
+
+
+def filled(encoding: Encoding | None) -> list[list[str]]:
+    """Missing cells in which one value stands: what really stood there is not covered, wherever the value is from."""
+    found = {} if encoding is None else holes.told(encoding)
+    told = {source: f"filled with one value, {source}: {', '.join(values)}" for source, values in found.items()}
+    return [["missing cells", words] for words in told.values()]
 
 
 def _network(model: nn.Module) -> str:

@@ -49,6 +49,30 @@ class Options:
     scale: tuple[str, ...] = option(
         (), "CENTER:SCALE of a column, fixed beforehand. Can be repeated.", DATA, metavar="COLUMN=..."
     )
+    id: str | None = option(None, "A column that names each row: answers carry it, and it is no input.", DATA)
+    dates: tuple[str, ...] = option(
+        (),
+        "COLUMN, or COLUMN=dmy or mdy for the order: dates become days since 1970-01-01. Can be repeated.",
+        DATA,
+        metavar="COLUMN",
+    )
+    missing_mark: tuple[str, ...] = option(
+        (), "A word that stands for a missing value, such as ?. Can be repeated.", DATA, metavar="WORD"
+    )
+    impute: tuple[str, ...] = option(
+        (),
+        "COLUMN=median, mean, mode or a value: what stands in for a missing one. Can be repeated.",
+        DATA,
+        metavar="COLUMN=...",
+    )
+    drop_unlabelled: bool = option(False, "Leave out rows without a value in the target column.", DATA)
+    encoding: str | None = option(
+        None, "Letters of the table where it is not UTF-8, such as windows-1252.", DATA, show_default="UTF-8"
+    )
+    separator: str | None = option(
+        None, "What stands between cells: , ; | or tab.", DATA, show_default="as the header has it"
+    )
+    decimal: str = option(".", "The decimal sign of the table: . or ,", DATA)
     regression: bool = option(False, "Predict a number instead of a class.", DATA)
     trusted: str | None = option(None, "A table of clean data: plain training on it comes first.", DATA)
     trusted_epochs: int = option(20, "How often every trusted sample is used.", DATA)
@@ -70,7 +94,8 @@ class Options:
     )
     missing: tuple[str, ...] = option(
         (),
-        "COLUMN=LOW:HIGH, or COLUMN for its observed range: missing values may be anything there.",
+        "COLUMN=LOW:HIGH, or COLUMN for its observed range, or for any of its categories: missing values may be "
+        "anything there.",
         THREAT,
         metavar="COLUMN=...",
     )
@@ -314,11 +339,11 @@ def fitting(value: Any, kind: Any, what: str) -> Any:
 
 def as_toml(options: Options) -> str:
     """All options as a file that gives the same run again."""
-    lines = [f"{name} = {_toml(value)}" for name, value in asdict(options).items() if value is not None]
+    lines = [f"{name} = {written_value(value)}" for name, value in asdict(options).items() if value is not None]
     return "\n".join(lines) + "\n"
 
 
-def _toml(value: Any) -> str:
+def written_value(value: Any) -> str:
     """JSON's words, numbers, truths and lists are TOML's too, but for one character that TOML wants escaped."""
     text = json.dumps(list(value) if isinstance(value, tuple) else value, ensure_ascii=False)
     return text.replace("\x7f", "\\u007f")

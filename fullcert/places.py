@@ -4,14 +4,13 @@ A sample is known by its number among the training or test samples. A table of t
 (`tasks.split_rows`), so its rows are found again; samples of a built-in dataset have nothing but their number.
 """
 
-import csv
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from fullcert import tables, tasks
+from fullcert import tasks
 from fullcert.mistakes import Mistake
 from fullcert.options import Options
 from fullcert.tables import Table
@@ -52,58 +51,36 @@ class Places:
 
 def of_training(options: Options, count: int) -> Places:
     """Where the training samples of a run stand; only their numbers, where the table is not there any more."""
-    table = _table(options.data)
+    table = _table(options, options.data)
     if table is None:
         return Places(np.arange(count))
     rows = tasks.split_rows(options.seed, len(table), options.test_data is not None)["train"]
-    return (
-        Places(rows, line_numbers(table), _ids(options, table), table)
-        if len(rows) == count
-        else Places(np.arange(count))
-    )
+    return Places(rows, table.lines, _ids(options, table), table) if len(rows) == count else Places(np.arange(count))
 
 
 def of_tests(options: Options, count: int) -> Places:
     """Where the test samples of a run stand."""
-    table = _table(options.test_data or options.data)
+    table = _table(options, options.test_data or options.data)
     if table is None:
         return Places(np.arange(count))
     rows = np.arange(len(table))
     if options.test_data is None:
         rows = tasks.split_rows(options.seed, len(table), False)["test"]
-    return (
-        Places(rows, line_numbers(table), _ids(options, table), table)
-        if len(rows) == count
-        else Places(np.arange(count))
-    )
+    return Places(rows, table.lines, _ids(options, table), table) if len(rows) == count else Places(np.arange(count))
 
 
 def of_table(options: Options, table: Table) -> Places:
     """Where the rows of a new table stand."""
-    return Places(np.arange(len(table)), line_numbers(table), _ids(options, table), table)
+    return Places(np.arange(len(table)), table.lines, _ids(options, table), table)
 
 
-def _table(path: str | None) -> Table | None:
-    return tables.read(Path(path)) if path is not None and Path(path).is_file() else None
+def _table(options: Options, path: str | None) -> Table | None:
+    """A table of the run as it was split: without the rows that have no target, where those were left out."""
+    if path is None or not Path(path).is_file():
+        return None
+    table = tasks.read(options, Path(path))
+    return tasks.labelled(table, options.target) if options.drop_unlabelled and options.target else table
 
 
 def _ids(options: Options, table: Table) -> np.ndarray | None:
-    name = getattr(options, "id", None)
-    return table.columns[name] if name in table.columns else None
-
-
-def line_numbers(table: Table) -> np.ndarray | None:
-    """On which line of its file each row begins, counted from 1; the position in a file without lines."""
-    if table.path.suffix.lower() != ".csv":
-        return np.arange(1, len(table) + 1)
-    found, last = [], 0
-    try:
-        with table.path.open(newline="", encoding="utf-8-sig") as file:
-            reader = csv.reader(file, skipinitialspace=True)
-            for row in reader:
-                if row and row != [""]:
-                    found.append(last + 1)
-                last = reader.line_num
-    except (OSError, UnicodeDecodeError, csv.Error):
-        return None
-    return np.array(found[1:]) if len(found) == len(table) + 1 else None
+    return None if options.id not in table.columns else table.columns[options.id]

@@ -7,8 +7,8 @@ radius grows by a factor a step, larger for networks with kinks, and largest for
 
 A rule looks at the options of a run and never at its data: a choice that looks at data inside the threat would have to
 be part of what is certified. Nor does it look at how large a threat is, so that a sweep over epsilon, or over how many
-samples are changed, keeps one recipe; and linear models have the same one against no threat at all, so that plain
-training on other data is the training that was certified. Each was fixed on what it names:
+samples are changed, keeps one recipe; and linear models of the command have the same one against no threat at all, so
+that plain training on other data is the training that was certified. Each was fixed on what it names:
 validation sets, mostly their first 100 samples, of one to three seeds. Where no measurement decided, the rule says so.
 The first rule that applies is taken. ``lr`` None goes by the loss and the classes: `losses.learning_rate`.
 """
@@ -33,6 +33,7 @@ class Situation:
     domain: str = "zonotope"
     regression: bool = False
     labels: bool = False  # whether labels may be wrong
+    unthreatened: bool = False  # of the estimators: whether nothing can differ at all, and there is nothing to certify
 
 
 @dataclass(frozen=True)
@@ -55,6 +56,7 @@ def steps(count: int, lr: float | None, momentum: float, batch_size: int, init_s
 
 MOONS = "two-moons, validation sets of seeds 100 to 102, epsilon 1e-4 / 1e-3 / 1e-2"
 WINE = "wine, breast cancer and iris, a quarter of their training parts held out, columns scaled"
+NO_THREAT = f"{WINE}, six draws, nothing changed: 94, 96 and 94 % right, and no more after 100 steps"
 IMAGES = "mnist-1-7, validation set of seed 0, epsilon 1e-4 / 1e-3 / 1e-2"
 
 RULES = (
@@ -75,6 +77,12 @@ RULES = (
         lambda s: s.depth == 0 and s.inputs == UNIT_COLUMNS,
         steps(5, 1.0, 0.0, 0, 0.0, 2),
         "chosen earlier for breast-cancer, iris and digits of `fullcert datasets`; not measured again",
+    ),
+    Rule(
+        "linear, no threat",  # nothing grows where nothing differs: trained until it is logistic regression
+        lambda s: s.depth == 0 and s.unthreatened and s.inputs != PIXELS,
+        steps(40, None, 0.9, 0, 0.0, 2),
+        NO_THREAT,
     ),
     Rule(
         "linear",

@@ -142,10 +142,15 @@ def write(path: Path, content: bytes) -> None:
         raise
 
 
-def existing(folder: Path, name: str) -> Path:
-    """A file of a run that was made before."""
+def check_there(folder: Path) -> None:
+    """Refuse a folder that is not there."""
     if not folder.is_dir():
         raise Mistake(f"there is no run at {folder}")
+
+
+def existing(folder: Path, name: str) -> Path:
+    """A file of a run that was made before."""
+    check_there(folder)
     if not (folder / name).is_file() and (folder / CHECKPOINT).is_file():
         raise Mistake(f"the run in {folder} was interrupted: fullcert train --resume --out {folder} goes on with it")
     if not (folder / name).is_file():

@@ -1,35 +1,58 @@
 """Tables of the user: columns by name, from CSV, Parquet or NPZ, and back.
 
 A column is an array of numbers, or of words. Missing values are NaN in numbers and the empty word in words; everything
-else that stands in a cell, "?" included, is a value. Reading decides nothing that depends on more than one column.
+else that stands in a cell, "?" included unless it was named, is a value. Reading decides nothing that depends on more
+than one column. How text is written is said in `dialects.py`; every row keeps the line of the file that it stands in.
 """
 
 import csv
 import io
 import json
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from fullcert import npz, unpacking
+from fullcert import dates, npz, unpacking
+from fullcert.dialects import PLAIN, Dialect, encoding_of, not_decoded, separator_of
 from fullcert.mistakes import Mistake
 
-MISSING = frozenset({"", "nan", "na", "n/a", "null", "none"})  # cells that hold no value, whatever their case
 FORMULA = ("=", "+", "-", "@")  # how a cell begins that a spreadsheet takes for a formula
 
 
 @dataclass(frozen=True)
 class Table:
-    """Columns by name, all of one length: numbers (float64) or words (str). An array of images is a column too."""
+    """Columns by name, all of one length: numbers (float64) or words (str). An array of images is a column too.
+
+    ``lines`` says where every row stands in its file: the line in which it begins, or, where a file has no lines, its
+    number counted from 1. It is None for tables that come from no file of the user.
+    """
 
     columns: dict[str, np.ndarray]
     path: Path
+    lines: np.ndarray | None = field(default=None, compare=False)
 
     def __len__(self) -> int:
         return len(next(iter(self.columns.values())))
+
+    def taken(self, rows: np.ndarray) -> "Table":
+        """Some of the rows."""
+        columns = {name: column[rows] for name, column in self.columns.items()}
+        return Table(columns, self.path, None if self.lines is None else self.lines[rows])
+
+    def with_dates(self, given: Mapping[str, str | None]) -> "Table":
+        """The same with dates as numbers of days."""
+        made = dict(self.columns)
+        lines = (np.arange(len(self)) + 1 if self.lines is None else self.lines).tolist()
+        for name, order in given.items():
+            cells = self.column(name)
+            written = [str(cell) for cell in cells.tolist()]
+            if is_number(cells):  # such as 20240301
+                written = ["" if np.isnan(cell) else f"{cell:.0f}" for cell in cells.tolist()]
+            made[name] = dates.as_days(name, written, order, lines)
+        return replace(self, columns=made)
 
     def column(self, name: str) -> np.ndarray:
         if name not in self.columns:
@@ -53,16 +76,29 @@ def is_number(column: np.ndarray) -> bool:
 UNREADABLE: tuple[type[Exception], ...] = (OSError, *unpacking.DAMAGE)
 
 
-def read(path: Path) -> Table:
-    """The table in a file; its ending says how it is written."""
-    reader = READERS.get(path.suffix.lower())
-    if reader is None:
+def check(path: Path) -> None:
+    """Refuse a file that is not there, or of another kind, before anything is loaded to read it with."""
+    if path.suffix.lower() not in READERS:
         raise Mistake(f"{path} must end with one of {', '.join(READERS)}")
     try:
-        columns = reader(path)
+        path.stat()
+    except OSError as error:
+        raise Mistake(f"{path} cannot be read: {error.strerror}") from None
+
+
+def unreadable(path: Path, error: Exception) -> str:
+    """What is said of a file that cannot be read."""
+    why = " ".join(str(getattr(error, "strerror", None) or error).split()) or type(error).__name__
+    return f"{path} cannot be read: {why[:300]}"
+
+
+def read(path: Path, dialect: Dialect = PLAIN) -> Table:
+    """The table in a file; its ending says how it is written."""
+    check(path)
+    try:
+        columns, lines = READERS[path.suffix.lower()](path, dialect)
     except UNREADABLE as error:
-        why = " ".join(str(getattr(error, "strerror", None) or error).split()) or type(error).__name__
-        raise Mistake(f"{path} cannot be read: {why[:300]}") from None
+        raise Mistake(unreadable(path, error)) from None
     if not columns or not len(next(iter(columns.values()))):
         raise Mistake(f"{path} holds no rows")
     if len(columns) > unpacking.COLUMNS:
@@ -74,25 +110,53 @@ def read(path: Path) -> Table:
     infinite = [name for name, column in columns.items() if is_number(column) and np.isinf(column).any()]
     if infinite:
         raise Mistake(f"{path} holds infinite values, which no network can take, in {listed(infinite)}")
-    return Table(columns, path)
+    return Table(columns, path, np.array(lines, dtype=np.int64))
 
 
-def read_csv(path: Path) -> dict[str, np.ndarray]:
+class Read(NamedTuple):
+    """The columns of a file, and the line in which each row begins."""
+
+    columns: dict[str, np.ndarray]
+    lines: Sequence[int]
+
+
+def read_csv(path: Path, dialect: Dialect) -> Read:
     """A header, then rows of as many cells; spaces around a cell do not count."""
-    with path.open(newline="", encoding="utf-8-sig") as file:
-        rows = [row for row in csv.reader(file, skipinitialspace=True, strict=True) if row and row != [""]]
-    if not rows:
+    cells, lines = text_cells(path, dialect)
+    return Read({name: from_words(words, dialect, name) for name, words in cells.items()}, lines)
+
+
+def text_cells(path: Path, dialect: Dialect) -> tuple[dict[str, list[str]], list[int]]:
+    """The cells of a file by column, as they are written, and the line in which each row begins."""
+    try:
+        encoding = encoding_of(path, dialect.encoding)
+        numbered = rows_of(path, encoding, separator_of(path, encoding, dialect.separator))
+    except UnicodeDecodeError as error:
+        raise ValueError(not_decoded(path, error)) from None
+    if not numbered:
         raise ValueError("it is empty")
-    header = named([name.strip() for name in rows[0]])
-    if len(header) * len(rows) > unpacking.VALUES:
+    header = named([name.strip() for name in numbered[0][1]])
+    if len(header) * len(numbered) > unpacking.VALUES:
         raise ValueError(f"it has more than {unpacking.VALUES:,} cells")
-    if len(header) == 1 and any(mark in header[0] for mark in ";\t|"):
-        raise ValueError(f"its columns must be separated by commas, and its header is {header[0]!r}")
-    for number, row in enumerate(rows[1:], start=2):
-        if len(row) != len(header):
-            raise ValueError(f"row {number} has {len(row)} cells, and the header has {len(header)}")
-    columns = zip(*rows[1:], strict=True) if len(rows) > 1 else ([] for _ in header)
-    return {name: from_words([cell.strip() for cell in cells]) for name, cells in zip(header, columns, strict=True)}
+    uneven = [(line, len(row)) for line, row in numbered[1:] if len(row) != len(header)]
+    if uneven:
+        others = f"; so have {len(uneven) - 1:,} further lines another number" if len(uneven) > 1 else ""
+        raise ValueError(f"line {uneven[0][0]} has {uneven[0][1]} cells, and the header has {len(header)}{others}")
+    columns = zip(*(row for _, row in numbered[1:]), strict=True) if len(numbered) > 1 else ([] for _ in header)
+    stripped = {name: [cell.strip() for cell in cells] for name, cells in zip(header, columns, strict=True)}
+    return stripped, [line for line, _ in numbered[1:]]
+
+
+def rows_of(path: Path, encoding: str, separator: str) -> list[tuple[int, list[str]]]:
+    """The rows of a file that hold anything, each with the line in which it begins."""
+    found, line = [], 1
+    with path.open(newline="", encoding=encoding) as file:
+        reader = csv.reader(file, delimiter=separator, skipinitialspace=separator != "\t", strict=True)
+        for row in reader:
+            if row and row != [""]:
+                found.append((line, row))
+            line = reader.line_num + 1
+    return found
 
 
 def named(header: list[str]) -> list[str]:
@@ -104,11 +168,13 @@ def named(header: list[str]) -> list[str]:
     return header
 
 
-def from_words(cells: list[str]) -> np.ndarray:
-    """Numbers where every cell that holds a value is one; words otherwise."""
-    present = ["" if cell.lower() in MISSING else cell for cell in cells]
+def from_words(cells: list[str], dialect: Dialect = PLAIN, name: str = "") -> np.ndarray:
+    """Numbers where every cell that holds a value is one; words otherwise, and where they are to stay as written."""
+    present = ["" if dialect.is_missing(cell) else cell for cell in cells]
     try:
-        return np.array([numeral(cell) if cell else np.nan for cell in present], dtype=np.float64)
+        if name in dialect.words:
+            raise ValueError
+        return np.array([dialect.number(cell) if cell else np.nan for cell in present], dtype=np.float64)
     except ValueError:
         longest = max(map(len, present), default=0)  # to which numpy fills up all others
         if longest * len(present) > 2 * unpacking.VALUES:
@@ -116,21 +182,15 @@ def from_words(cells: list[str]) -> np.ndarray:
         return np.array(present)
 
 
-def numeral(cell: str) -> float:
-    """A number as people write it: Python would take 1_000 and the digits of every script as well."""
-    if not cell.isascii() or "_" in cell:
-        raise ValueError(f"{cell!r} is not a number")
-    return float(cell)
-
-
-def read_parquet(path: Path) -> dict[str, np.ndarray]:
+def read_parquet(path: Path, dialect: Dialect) -> Read:
     try:
         from pyarrow import ArrowException, parquet
     except ModuleNotFoundError:
         raise Mistake("Parquet needs pyarrow, which is not here: pip install 'boundflow[tables]'") from None
     try:
         with path.open("rb") as file:  # the file alone: what its folder is called is no column
-            return {name: from_values(values) for name, values in parquet_columns(parquet.ParquetFile(file)).items()}
+            found = parquet_columns(parquet.ParquetFile(file))
+            return counted({name: from_values(values, dialect, name) for name, values in found.items()})
     except ArrowException as error:
         raise ValueError((str(error).splitlines() or [type(error).__name__])[0]) from None
 
@@ -151,14 +211,19 @@ def parquet_columns(file: Any) -> dict[str, list[Any]]:
     return columns
 
 
-def from_values(values: list[Any]) -> np.ndarray:
+def counted(columns: dict[str, np.ndarray]) -> Read:
+    """Columns of a file without lines, whose rows are numbered from 1."""
+    return Read(columns, range(1, 1 + max(map(len, columns.values()), default=0)))
+
+
+def from_values(values: list[Any], dialect: Dialect = PLAIN, name: str = "") -> np.ndarray:
     """A column of Python values; None is missing."""
-    if all(value is None or isinstance(value, int | float) for value in values):
+    if name not in dialect.words and all(value is None or isinstance(value, int | float) for value in values):
         return np.array([np.nan if value is None else float(value) for value in values], dtype=np.float64)
-    return from_words(["" if value is None else str(value).strip() for value in values])
+    return from_words(["" if value is None else str(value).strip() for value in values], dialect, name)
 
 
-def read_npz(path: Path) -> dict[str, np.ndarray]:
+def read_npz(path: Path, dialect: Dialect) -> Read:
     """Arrays by name, without pickled objects. A matrix is split into columns; images stay whole.
 
     Bytes are pixels and become numbers from 0 to 1, by a division that is fixed beforehand.
@@ -166,21 +231,21 @@ def read_npz(path: Path) -> dict[str, np.ndarray]:
     columns: dict[str, np.ndarray] = {}
     with path.open("rb") as file:
         for name, array in npz.arrays(file):
-            made = columns_of(name, array)
+            made = columns_of(name, array, dialect)
             if not columns.keys().isdisjoint(made):
                 raise ValueError(f"it has two columns called {next(n for n in made if n in columns)!r}")
             columns |= made
-    return columns
+    return counted(columns)
 
 
-def columns_of(name: str, array: np.ndarray) -> dict[str, np.ndarray]:
+def columns_of(name: str, array: np.ndarray, dialect: Dialect) -> dict[str, np.ndarray]:
     """What an array of an archive is in a table."""
     if array.ndim == 0:
         raise ValueError(f"{name} is a single value, not an array of samples")
     if array.dtype.kind not in "fiub":
         if array.ndim > 1 or array.dtype.kind not in "US":
             raise ValueError(f"{name} must hold numbers, or one word a sample")
-        return {name: from_words([str(value).strip() for value in array.astype(str)])}
+        return {name: from_words([str(value).strip() for value in array.astype(str)], dialect, name)}
     if array.ndim == 2 and array.shape[1] > unpacking.COLUMNS:
         raise ValueError(f"{name} has {array.shape[1]:,} columns, and at most {unpacking.COLUMNS:,} are read")
     if array.ndim == 2:
@@ -190,7 +255,7 @@ def columns_of(name: str, array: np.ndarray) -> dict[str, np.ndarray]:
     return {name: array.astype(np.float64)}
 
 
-READERS: dict[str, Callable[[Path], dict[str, np.ndarray]]] = {
+READERS: dict[str, Callable[[Path, Dialect], Read]] = {
     ".csv": read_csv,
     ".parquet": read_parquet,
     ".npz": read_npz,
@@ -227,7 +292,7 @@ def _is_formula(word: str) -> bool:
     if not word.lstrip().startswith(FORMULA):
         return False
     try:
-        numeral(word)
+        PLAIN.number(word)
     except ValueError:
         return True
     return False

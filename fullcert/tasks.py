@@ -6,20 +6,40 @@ it.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from fullcert import datasets, encoding, tables
+from fullcert import datasets, fitting, holes, tables
 from fullcert.datasets import Dataset, Split
-from fullcert.encoding import Encoding, Moves, Number
+from fullcert.dates import parse_dates
+from fullcert.dialects import Dialect
+from fullcert.encoding import Encoding, Number, as_words
+from fullcert.fitting import Moves
 from fullcert.mistakes import Mistake
 from fullcert.options import Options, flag_of
 from fullcert.tables import Table
 from fullcert.threats import parse_ranges, parse_tolerances
 
 TEST, VALIDATION = 5, 10  # one in so many
+FOR_TABLES = (
+    *("trusted", "test_data", "target", "regression", "ignore", "categorical", "scale", "id", "dates", "missing_mark"),
+    *("impute", "drop_unlabelled", "encoding", "separator"),
+)
+
+
+class Origin(NamedTuple):
+    """Where samples stand in the file of the user: its name, the line of each, and its id where a column has one."""
+
+    path: str
+    lines: list[int]
+    ids: list[str] | None
+
+    def of(self, sample: int) -> dict[str, Any]:
+        """What an answer about a sample carries."""
+        return {"line": self.lines[sample], **({} if self.ids is None else {"id": self.ids[sample]})}
 
 
 @dataclass(frozen=True)
@@ -30,6 +50,8 @@ class Task:
     encoding: Encoding | None = None
     trusted: Split | None = None
     missing: tuple[str, ...] = ()  # ranges of missing values, those taken from the observed data written out
+    origins: Mapping[str, Origin] = field(default_factory=dict)  # of train, validation and test, if from a file
+    unlabelled: int = 0  # rows without a target that were left out
 
     @property
     def regression(self) -> bool:
@@ -49,43 +71,60 @@ class Task:
 def load(options: Options) -> Task:
     """The task of a run."""
     if options.data is not None:
-        train = tables.read(Path(options.data))
-        test = tables.read(Path(options.test_data)) if options.test_data is not None else None
+        train = read(options, Path(options.data))
+        test = read(options, Path(options.test_data)) if options.test_data is not None else None
         return from_tables(options, train, test, str(options.target))
     if options.dataset == "adult":
         train, test = (
-            Table(_typed(columns), Path("adult")) for columns in datasets.adult_columns(Path(options.data_dir))
+            Table(_typed(columns, options), Path("adult")) for columns in datasets.adult_columns(Path(options.data_dir))
         )
         return from_tables(options, train, test, "income")
-    for name in ("trusted", "test_data", "target", "regression", "ignore", "categorical", "scale"):
+    for name in FOR_TABLES:
         if getattr(options, name):
             raise Mistake(f"{flag_of(name)} goes with --data, a table of your own")
     return Task(datasets.load(options.dataset, Path(options.data_dir), options.seed))
 
 
-def _typed(columns: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    return {name: tables.from_words(list(column)) for name, column in columns.items()}
+def _typed(columns: Mapping[str, np.ndarray], options: Options) -> dict[str, np.ndarray]:
+    return {name: tables.from_words(list(column), dialect_of(options), name) for name, column in columns.items()}
+
+
+def dialect_of(options: Options) -> Dialect:
+    """How the tables of a run are written."""
+    words = frozenset([] if options.id is None else [options.id])
+    return Dialect(options.encoding, options.separator, options.decimal, frozenset(options.missing_mark), words)
+
+
+def read(options: Options, path: Path) -> Table:
+    """A table of a run, with its dates as numbers."""
+    return tables.read(path, dialect_of(options)).with_dates(parse_dates(options.dates))
 
 
 def from_tables(options: Options, train: Table, test: Table | None, target: str) -> Task:
     """Tables as arrays. What is learnt from the data for that is learnt from the training rows, or the trusted ones."""
+    all_rows = len(train) + (0 if test is None else len(test))
+    if options.drop_unlabelled:
+        train, test = labelled(train, target), None if test is None else labelled(test, target)
+    unlabelled = all_rows - len(train) - (0 if test is None else len(test))
     parts = split_rows(options.seed, len(train), test is not None)
     if not all(len(part) for name, part in parts.items() if name == "train" or test is None):
         raise Mistake(f"{train.path} has {len(train)} rows, too few to train on and to test with")
-    options = replace(options, missing=_ranges(options, train, parts["train"]))
-    trusted = tables.read(Path(options.trusted)) if options.trusted is not None else None
+    options = replace(options, missing=holes.ranges(options, train, parts["train"]))
+    trusted = read(options, Path(options.trusted)) if options.trusted is not None else None
     fitted = train if trusted is None else trusted
-    seen = parts["train"] if trusted is None else np.arange(len(trusted))
-    made = encoding.make(
-        Table({name: column[seen] for name, column in fitted.columns.items()}, fitted.path),
+    seen = fitted.taken(parts["train"] if trusted is None else np.arange(len(trusted)))
+    moves = _moves(options, train, len(parts["train"]))
+    made = fitting.make(
+        seen,
         target,
         regression=options.regression,
-        ignore=options.ignore,
+        ignore=options.ignore if options.id is None else (*options.ignore, options.id),
         categorical=options.categorical,
         relative=_relative(options),
         fixed=_scales(options),
-        moves=_moves(options, train, len(parts["train"])),
+        moves=moves,
         trusted=trusted is not None,
+        fills=holes.fills(options, seen, target, moves, trusted is not None),
     )
     whole = _split(train, made, options)
     splits = {name: Split(whole.inputs[part], whole.labels[part]) for name, part in parts.items()}
@@ -98,7 +137,27 @@ def from_tables(options: Options, train: Table, test: Table | None, target: str)
     if pixels and not all(((split.inputs >= 0) & (split.inputs <= 1)).all() for split in splits.values()):
         raise Mistake(f"{train.path} holds images with values outside of those from 0 to 1: give bytes, or scale them")
     data = Dataset(**splits, classes=len(classes), features=made.features, class_names=classes or None, valid=pixels)
-    return Task(data, made, None if trusted is None else _trusted(trusted, made, options), options.missing)
+    clean = None if trusted is None else _trusted(trusted, made, options)
+    origins = {name: _origin(train.taken(part), options) for name, part in parts.items()}
+    if test is not None:
+        origins["test"] = _origin(test, options)
+    if not origins["validation"].lines:
+        origins["validation"] = origins["test"]
+    named = {} if train.lines is None else origins
+    return Task(data, made, clean, options.missing, named, unlabelled)
+
+
+def labelled(table: Table, target: str) -> Table:
+    """The rows that have a target."""
+    known = as_words(table.column(target)) != "" if table.column(target).ndim == 1 else np.ones(len(table), dtype=bool)
+    if not known.any():
+        raise Mistake(f"no row of {table.path} has a value in the target column {target!r}")
+    return table.taken(np.flatnonzero(known))
+
+
+def _origin(table: Table, options: Options) -> Origin:
+    ids = None if options.id is None else as_words(table.column(options.id)).tolist()
+    return Origin(str(table.path), [] if table.lines is None else table.lines.tolist(), ids)
 
 
 def split_rows(seed: int, count: int, has_test: bool) -> dict[str, np.ndarray]:
@@ -119,33 +178,8 @@ def _trusted(table: Table, made: Encoding, options: Options) -> Split:
 
 def _split(table: Table, made: Encoding, options: Options) -> Split:
     inputs, labels = made.inputs(table), made.target.encoded(table.column(made.target.name))
-    check_holes(table, made, options)
+    holes.check_holes(table, made, options)
     return Split(inputs, labels)
-
-
-def check_holes(table: Table, made: Encoding, options: Options) -> None:
-    """Refuse missing values of which nobody said what they can be."""
-    allowed = parse_ranges(options.missing, "--missing")
-    names = [column.name for column in made.columns if isinstance(column, Number) and column.name not in allowed]
-    holes = {name: int(np.isnan(table.column(name)).sum()) for name in names}
-    found = [name for name in names if holes[name]]
-    if found:
-        where = ", ".join(f"{name!r} ({holes[name]})" for name in found)
-        raise Mistake(
-            f"{table.path} has missing values in {where}: say in training what they can be with --missing "
-            f"{found[0]}=LOW:HIGH (without a range: the observed one), or leave the column out with --ignore {found[0]}"
-        )
-
-
-def _ranges(options: Options, train: Table, rows: np.ndarray) -> tuple[str, ...]:
-    """Ranges of missing values, with that of the training rows where a column stands alone."""
-    found = []
-    for name, given in parse_ranges(options.missing, "--missing").items():
-        column = train.column(name)
-        if given is None and tables.is_number(column) and not np.isnan(column[rows]).all():
-            given = float(np.nanmin(column[rows])), float(np.nanmax(column[rows]))
-        found.append(name if given is None else f"{name}={min(given)!r}:{max(given)!r}")
-    return tuple(found)
 
 
 def _relative(options: Options) -> list[str]:
@@ -178,6 +212,7 @@ def _moves(options: Options, train: Table, count: int) -> Moves:
         share,
         anything=bool(options.remove or options.replace),
         missing={name: pair for name, pair in parse_ranges(options.missing, "--missing").items() if pair is not None},
+        unknown=holes.unknown(options, train),
         target=options.target_tolerance,
         flips=options.flip_labels,
     )

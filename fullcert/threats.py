@@ -13,7 +13,18 @@ import numpy as np
 
 from boundflow import rounding
 from boundflow.losses import LOSSES
-from boundflow.threats import AtMost, Category, Labels, Linf, Missing, Removal, Replacement, Threat, Tolerance
+from boundflow.threats import (
+    AtMost,
+    Category,
+    Labels,
+    Linf,
+    Missing,
+    MissingCategory,
+    Removal,
+    Replacement,
+    Threat,
+    Tolerance,
+)
 from fullcert.encoding import Encoding, Number, Target, Words
 from fullcert.mistakes import Mistake
 from fullcert.options import Options
@@ -116,6 +127,8 @@ def _features(
         encoding = _table(subject, "--any-category")
         if not isinstance(encoding.column(name), Words):
             raise Mistake(f"--any-category {name}: that column holds numbers; name it with --categorical too")
+        if name in parse_ranges(options.missing, "--missing"):
+            raise Mistake(f"--any-category {name} and --missing {name} are two threats to one column: use one of them")
         unknown = int((subject.inputs[:, encoding.places(name)].sum(axis=1) != 1).sum())
         if unknown:
             raise Mistake(
@@ -240,21 +253,32 @@ def _exchanged(options: Options, subject: Subject) -> Threat | None:
 
 
 def _filled_in(options: Options, subject: Subject) -> Threat | None:
-    """Missing numbers, anything in their range; a column with holes and no range is a mistake."""
+    """Missing numbers, anything in their range, and missing categories, any of them."""
     if not options.missing:
         return None
     encoding = _table(subject, "--missing")
-    ranges = np.zeros((subject.inputs.shape[1], 2))
+    ranges, numbers, unknown = np.zeros((subject.inputs.shape[1], 2)), [], []
     for name, given in parse_ranges(options.missing, "--missing").items():
-        column, (place, *others) = encoding.column(name), encoding.places(name)
-        if others or not isinstance(column, Number):
-            raise Mistake(f"--missing {name} is for numbers: an empty cell of words is a category of its own")
-        if given is None:
+        column, places = encoding.column(name), encoding.places(name)
+        if isinstance(column, Words):
+            unknown += [_unknown(name, places, given)]
+            continue
+        if given is None or not isinstance(column, Number):
             raise Mistake(f"--missing {name}: the training rows hold no value from which a range could be taken")
         low, high = sorted((end - column.center) / column.scale for end in given)
         off = _scaled(0.0, column, max(abs(low), abs(high)), subject.unit)
-        ranges[place] = low - off, high + off
-    return Missing(ranges)
+        ranges[places[0]] = low - off, high + off
+        numbers += places
+    # holes in the inputs of categories are not for a range to fill
+    return _all([*unknown, *([Missing(ranges).on(features=numbers)] if numbers else [])])
+
+
+def _unknown(name: str, places: list[int], given: tuple[float, float] | None) -> Threat:
+    if given is not None:
+        raise Mistake(f"--missing {name}: a missing category may be any of them: give no range")
+    if not places:
+        raise Mistake(f"--missing {name}: the training rows hold no category that it could be")
+    return MissingCategory(places)
 
 
 # --- words --------------------------------------------------------------------------------------------------------
@@ -302,7 +326,9 @@ def _deeds(epsilon: float, tolerance: Sequence[str], any_category: Sequence[str]
 
 
 def _told_range(missing: str) -> str:
-    name, _, pair = missing.rpartition("=")
+    name, equals, pair = missing.rpartition("=")
+    if not equals:
+        return f"{missing} by any of its categories"
     low, high = pair.split(":")
     return f"{name} by anything from {told_number(float(low))} to {told_number(float(high))}"
 

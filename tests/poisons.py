@@ -134,6 +134,17 @@ def category(columns: list[int]) -> Poison:
     return poison
 
 
+def missing_category(columns: list[int]) -> Poison:
+    """Every group of columns that is missing filled in with one of its categories."""
+
+    def poison(data: Data, random: Random) -> Data:
+        holes = torch.isnan(data.x[:, columns]).all(1)
+        filled = category(columns)(data, random).x
+        return data._replace(x=torch.where(holes.unsqueeze(1), filled, data.x))
+
+    return poison
+
+
 def requantised(epsilon: float, step: float, clip: tuple[float, float]) -> Poison:
     """The raw values, somewhere in their bins, moved by epsilon and written down again."""
 

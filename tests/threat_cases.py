@@ -88,6 +88,16 @@ def with_holes(data: Data) -> Data:
     return data._replace(x=x)
 
 
+def without_category(data: Data) -> Data:
+    x = data.x.clone()
+    x[1::4, 2:5] = float("nan")
+    return data._replace(x=x)
+
+
+def with_all_holes(data: Data) -> Data:
+    return data._replace(x=torch.where(torch.isnan(with_holes(data).x), torch.nan, without_category(data).x))
+
+
 def on_grid(data: Data) -> Data:
     x = data.x.clone()
     x[:, :2] = (torch.round(x[:, :2] / 0.125) * 0.125).clamp(-4, 4)
@@ -170,6 +180,20 @@ THREATS: dict[str, tuple[Any, Poison, str, Any]] = {
         poisons.together(poisons.missing(-1.0, 1.0), poisons.at_most(2, poisons.labels(2))),
         "bce",
         with_holes,
+    ),
+    "missing categories": (
+        T.MissingCategory([2, 3, 4]),
+        poisons.missing_category([2, 3, 4]),
+        "bce",
+        without_category,
+    ),
+    "missing numbers and categories, a few labels": (
+        T.MissingCategory([2, 3, 4]) & T.Missing(RANGE).on(features=[0, 1]) & T.AtMost(2, T.Labels()),
+        poisons.together(
+            poisons.missing_category([2, 3, 4]), poisons.missing(-1.0, 1.0), poisons.at_most(2, poisons.labels(3))
+        ),
+        "ce",
+        with_all_holes,
     ),
     "categories": (T.Categories([[2, 3, 4]]), poisons.category([2, 3, 4]), "bce", None),
     "categories of a few": (

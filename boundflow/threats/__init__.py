@@ -15,6 +15,7 @@ from .deviation import Deviation, Diagonal
 from .labels import Labels
 from .lifting import Lifted
 from .missing import Missing
+from .missing_categories import MissingCategory
 from .quantised import Quantised
 from .removal import Removal
 from .replacement import Replacement
@@ -36,6 +37,7 @@ __all__ = [
     "Lifted",
     "Linf",
     "Missing",
+    "MissingCategory",
     "Quantised",
     "Removal",
     "Replacement",

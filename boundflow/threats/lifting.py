@@ -33,11 +33,11 @@ if TYPE_CHECKING:
 
 
 class Lifted(NamedTuple):
-    """A batch as the attacker could have left it. ``weights`` are those of the samples, where they can be removed."""
+    """A batch as the attacker could have left it. ``weights`` are those of the samples, if not all are 1."""
 
     inputs: Tensor
     targets: Tensor
-    weights: Bounded | None
+    weights: Tensor | None
 
 
 class Made(NamedTuple):
@@ -96,8 +96,8 @@ class Lifting:
         if self.guests:
             return self.symbols.of_guests(len(self.samples), np.array(parts))
         if self.symbols.tracks:
-            meaning = partial(self._meaning, found)
-            return self.symbols.of_samples(self.samples, self._fingerprints(), np.array(parts), meaning)
+            meaning, still = partial(self._meaning, found), _still(found)
+            return self.symbols.of_samples(self.samples, self._fingerprints(), np.array(parts), meaning, still)
         return None
 
     def _samples(self, rows: Rows | None) -> Samples:
@@ -171,6 +171,23 @@ class Lifting:
                 generators[begin : begin + len(own)] = own.written_out() if isinstance(own, Diagonal) else own
             begin += len(own)
         return generators
+
+
+def _still(found: list[Made]) -> np.ndarray | None:
+    """Which symbols reach nothing, (samples, rows): those of values that could be missing, and are not."""
+    if all(made.change.has_clean_state for made in found):
+        return None
+    parts = []
+    for made in found:
+        rows, center = made.deviation.generators, made.deviation.center
+        if made.change.has_clean_state:
+            reached = torch.ones(len(center), len(rows), dtype=torch.bool)
+        elif isinstance(rows, Diagonal):
+            reached = rows.radius.reshape(len(center), -1)[:, rows.features] != 0
+        else:
+            reached = (rows != 0).flatten(2).any(2).T if len(rows) else torch.ones(len(center), 0, dtype=torch.bool)
+        parts.append(~reached.cpu())
+    return torch.cat(parts, 1).numpy()
 
 
 def _added(values: Tensor, deviations: list[Deviation]) -> Tensor:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -14,10 +15,12 @@ from .deviation import Deviation, Diagonal
 class Missing(Change):
     """Missing values (NaN) that may have been anything in the range of their column: ``(low, high)``, or one each.
 
-    A missing value has no clean state, so it stays outside every budget.
+    A missing value has no clean state, so it stays outside every budget. With ``on(features=...)`` what is missing
+    elsewhere is left to others.
     """
 
     has_clean_state = False
+    features: tuple[np.ndarray, ...] = ()  # masks or numbers, each a further restriction
 
     def __init__(self, ranges: Given):
         self.ranges = torch.as_tensor(ranges, dtype=torch.float64)
@@ -27,7 +30,21 @@ class Missing(Change):
             raise ValueError("the range of a missing value must be finite")
 
     def __repr__(self) -> str:
-        return f"Missing({self.ranges.tolist()!r}){self._restricted()}"
+        chosen = "".join(f".on(features={features.tolist()!r})" for features in self.features)
+        return f"Missing({self.ranges.tolist()!r}){chosen}{self._restricted()}"
+
+    def on_features(self, features: np.ndarray) -> Missing:
+        self.features = (*self.features, features)
+        return self
+
+    def _holes(self, x: Tensor) -> Tensor:
+        """What is missing, and for this range to fill."""
+        holes = torch.isnan(x)
+        for features in self.features:
+            chosen = torch.zeros(x.shape[1:], dtype=torch.bool, device=x.device)
+            chosen.view(-1)[torch.from_numpy(features).to(x.device).flatten()] = True
+            holes = holes & chosen
+        return holes
 
     def _ends(self, x: Tensor) -> Tensor:
         ends = self.ranges.to(x.device).movedim(-1, 0).to(x.dtype)
@@ -40,10 +57,10 @@ class Missing(Change):
 
     def stand_in(self, x: Tensor) -> Tensor:
         middle = rounding.middle(self._ends(x))[0]
-        return torch.where(torch.isnan(x), middle, x)
+        return torch.where(self._holes(x), middle, x)
 
     def deviation(self, values: Tensor, raw: Tensor, budgeted: bool) -> Deviation:
-        missing = torch.isnan(raw)
+        missing = self._holes(raw)
         bounds = torch.where(missing, self._ends(values), values)
         radius = torch.where(missing, rounding.deviation(bounds, values), 0.0)
         wide = (self.ranges[..., 0] < self.ranges[..., 1]).to(values.device).expand(values.shape[1:])

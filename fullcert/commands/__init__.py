@@ -9,6 +9,7 @@ from fullcert.commands.attack import attack
 from fullcert.commands.audit import audit
 from fullcert.commands.certify import certify
 from fullcert.commands.datasets import datasets
+from fullcert.commands.inspect import inspect
 from fullcert.commands.report import report
 from fullcert.commands.reproduce import reproduce
 from fullcert.commands.sign import sign
@@ -26,6 +27,7 @@ application = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 application.command(epilog="Example: fullcert train --dataset two-moons --epsilon 0.001 --out runs/moons")(train)
+application.command(epilog="Example: fullcert inspect people.csv --target income")(inspect)
 application.command(
     epilog="Example: fullcert tune --data people.csv --target income --trusted clean.csv --out tuned.toml"
 )(tune)

@@ -62,6 +62,8 @@ def certify(
             tables.written({}, out.suffix)
     if data is None:
         return of_the_test_set(run, out, over, json, quiet)
+    runs.check_there(run)  # before torch is imported, which takes seconds
+    tables.check(data)
     of_rows(run, data, out, (epsilon, tolerance, cuts), over if withstands else None, withstands, json, quiet)
 
 

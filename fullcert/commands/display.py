@@ -1,7 +1,10 @@
 """What is shown on the terminal: a bar while a run trains, a table when it is done, and a table of answers."""
 
+import shlex
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from datetime import timedelta
 from decimal import ROUND_CEILING, ROUND_FLOOR
 from pathlib import Path
 from typing import Any
@@ -20,16 +23,22 @@ SHOWN = 20  # answers
 
 
 @contextmanager
-def following(log: StepLog, hidden: bool) -> Iterator[Callable[[bf.Step], None]]:
-    """A bar on standard error: the steps, the loss at the center of the set, the mean width, and how good it is."""
+def following(log: StepLog, hidden: bool, forecast: str = "") -> Iterator[Callable[[bf.Step], None]]:
+    """A bar on standard error: the steps, the loss at the center of the set, the mean width, and how good it is.
+
+    Until the first step is made it says what was forecast, and then how much time is left at the pace of this run.
+    """
     columns = (TextColumn("training"), BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[told]}"))
     with Progress(*columns, TimeElapsedColumn(), console=Console(stderr=True), disable=hidden) as bar:
-        task = bar.add_task("", total=None, told="")
+        task = bar.add_task("", total=None, told=forecast)
+        began, first = time.monotonic(), len(log.steps)
 
         def update(step: bf.Step) -> None:
-            told = f"loss {step.loss:.4f}, width {step.width:.1e}"
+            told = f"loss {step.loss:.3f}, width {step.width:.0e}"
             if log.latest:
                 told += f", certified {share(log.latest['certified_accuracy'])}"  # more would not fit in 80 columns
+            left = (time.monotonic() - began) / max(1, step.number - first) * (step.total - step.number)
+            told += f", {timedelta(seconds=round(left))} left" if step.number < step.total else ""
             bar.update(task, completed=step.number, total=step.total, told=told)
 
         yield update
@@ -89,9 +98,24 @@ def show(metrics: dict[str, Any], out: Path | None, console: Console) -> None:
     for sentence in metrics.get("advice", []):
         console.print(f"- {sentence}", highlight=False, markup=False)
     if out:
-        for name, file in (("decision barriers", runs.PICTURE), ("report", runs.REPORT)):
+        for name, file in WRITTEN:
             if (out / file).exists():
                 console.print(f"{name}: {out / file}", soft_wrap=True, highlight=False, markup=False)
+    console.print(f"next: {next_command(metrics, out)}", soft_wrap=True, highlight=False, markup=False)
+
+
+WRITTEN = (
+    *(("decision barriers", runs.PICTURE), ("certificate", runs.CERTIFICATE), ("options", runs.OPTIONS)),
+    ("report", runs.REPORT),
+)
+
+
+def next_command(metrics: dict[str, Any], out: Path | None) -> str:
+    """What to type after a run: with a folder, answers for new rows; without one, the same run with a folder."""
+    if out is None:
+        return "the same command with --out runs/NAME keeps the certificate and writes a report"
+    rows = "NEW.npz" if metrics["dataset"].startswith(("mnist", "fashion", "cifar", "pneumonia")) else "NEW.csv"
+    return f"fullcert certify {shlex.quote(str(out))} {rows} --out answers.csv"
 
 
 def show_answers(rows: dict[str, list[Any]], told: dict[str, Any], out: Path | None, console: Console) -> None:

@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from fullcert import runs
 from fullcert.commands import results
 from fullcert.mistakes import Mistake
 
@@ -22,9 +23,14 @@ def sign(
 
     A signature says who has seen these files. It does not say that the training was honest: see docs/trust.md.
     """
+    results.check(json)
+    if run is not None:
+        runs.check_there(run)  # before torch is imported, which takes seconds
+    if key is not None and not key.exists():
+        raise Mistake(f"cannot read the key {key}: No such file or directory")
+
     from fullcert import signing, verifying
 
-    results.check(json)
     if new_key is not None:
         if run is not None or key is not None:
             raise Mistake("--new-key makes a key and signs nothing: call fullcert sign RUN --key FILE afterwards")

@@ -40,6 +40,12 @@ def train(
 
     Defaults of Network and Training go by rules over data, network, domain and threat: see docs/command.md.
     """
+    results.check(json)
+    check_flags(out, resume, overwrite)
+    before = earlier(out) if resume else {}
+    options = resolve(before)
+    check_files(options)  # before torch is imported, which takes seconds
+
     import jinja2  # noqa: F401  (what the results need: if it is missing, say so before training)
     import safetensors  # noqa: F401
 
@@ -47,10 +53,6 @@ def train(
     from fullcert.stopping import stoppable
     from fullcert.training import Recipe
 
-    results.check(json)
-    check_flags(out, resume, overwrite)
-    before = earlier(out) if resume else {}
-    options = resolve(before)
     if out and resume:
         check_unchanged(options, resolved({}, before), out)
     if out and resume and (out / runs.METRICS).exists():  # nothing is left to do
@@ -82,7 +84,8 @@ def performed(recipe: Any, lock: Any, resume: bool, tensorboard: Path | None, qu
     log = StepLog(
         folder / runs.STEPS if folder else None, recipe.tensors(recipe.data.validation), recipe.threats.test, resume
     )
-    with log, board_of(tensorboard, recipe, log) as board, following(log, hidden=quiet) as bar:
+    forecast = "" if quiet else forecast_of(recipe)
+    with log, board_of(tensorboard, recipe, log) as board, following(log, hidden=quiet, forecast=forecast) as bar:
         callbacks = [*([lock.check] if lock else []), log, *([board] if board else []), bar]
         certificate = recipe.certify(callbacks, folder / runs.CHECKPOINT if folder else None, resume)
     with working("testing", hidden=quiet) as progress:
@@ -132,9 +135,19 @@ def voted(recipe: Any, lock: Any, quiet: bool) -> dict[str, Any]:
             evaluation, curve = test.evaluation(metrics), test.curve()
             runs.write(folder / runs.CURVE, runs.as_json(curve).encode())
             runs.write(folder / runs.EVALUATION, runs.as_line(evaluation).encode())
-            runs.write(folder / runs.REPORT, render(evaluation, curve).encode())
+            runs.write(folder / runs.REPORT, render(evaluation, {"curve": curve}).encode())
             runs.write(folder / runs.METRICS, runs.as_json(metrics).encode())
     return metrics
+
+
+def forecast_of(recipe: Any) -> str:
+    """How long training will take, in words, where that is long enough to be asked."""
+    from fullcert import forecasting
+    from fullcert.commands.display import working
+
+    with working("forecasting", hidden=False):
+        expected = forecasting.seconds(recipe)
+    return "" if expected is None else forecasting.told(expected)
 
 
 def told(metrics: dict[str, Any], out: Path | None, json: str | None, quiet: bool) -> None:
@@ -176,6 +189,19 @@ def check_flags(out: Path | None, resume: bool, overwrite: bool) -> None:
         raise Mistake("--resume goes on with a run and --overwrite replaces it: use one of them")
     if out and not resume and not overwrite:
         runs.check_unfinished(out)
+
+
+def check_files(options: Options) -> None:
+    """Refuse files that are not there."""
+    from fullcert import tables
+    from fullcert.mistakes import Mistake
+
+    for path in (options.data, options.test_data, options.trusted):
+        if path is not None:
+            tables.check(Path(path))
+    place = options.model.rpartition(":")[0]
+    if place and not Path(place).exists():
+        raise Mistake(f"cannot read the model file {place}: No such file or directory")
 
 
 def earlier(out: Path | None) -> dict[str, Any]:

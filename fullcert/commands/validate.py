@@ -35,10 +35,14 @@ def validate(
     """Say which operators of a network have rules and which do not; exit with 0 if it can be certified."""
     from rich.console import Console
 
+    sizes = parse_shape(shape, features)
+    place = model.rpartition(":")[0]
+    if place and not Path(place).exists():  # before torch is imported, which takes seconds
+        raise Mistake(f"cannot read the model file {place}: No such file or directory")
+
     from fullcert.validation import Trial
     from fullcert.validation import validate as examine
 
-    sizes = parse_shape(shape, features)
     outputs = outputs if outputs is not None else 1 if loss in ("bce", "hinge") else 2
     if outputs < 1:
         raise Mistake(f"--outputs must be at least 1, not {outputs}")

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from fullcert import runs
 from fullcert.commands import results
 from fullcert.mistakes import Mistake
 
@@ -45,10 +46,12 @@ def verify(
     """
     from rich.console import Console
 
+    results.check(json)
+    runs.check_there(run)  # before torch is imported, which takes seconds
+
     from fullcert import verifying
     from fullcert.commands.display import working
 
-    results.check(json)
     asked = verifying.Asked(rerun, trainings, balls, seed, elsewhere, run_code, device)
     with working("checking", hidden=quiet) as progress:
         found = verifying.checks(run, key, asked, progress)

@@ -16,9 +16,10 @@ def test_a_small_cut(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: py
     path = tmp_path / "out.json"
     monkeypatch.setattr(sys, "argv", ["adult.py", "--rows", "800", "--steps", "1", "--json", str(path)])
     benchmark.main()
-    flips, tolerances = json.loads(path.read_text())
+    flips, tolerances, missing = json.loads(path.read_text())
     assert flips["case"] == "flips" and tolerances["case"] == "tolerances" and flips["test_samples"] == 800
-    for found in (flips, tolerances):
+    assert missing["case"] == "missing" and "MissingCategory" in missing["threat"]
+    for found in (flips, tolerances, missing):
         assert 0 < found["certified_accuracy"] <= found["nominal_accuracy"] and found["nominal_accuracy"] > 0.7
         assert found["declared"] == []
     shown = capsys.readouterr().out

@@ -11,7 +11,7 @@ from commands import Command, people, run_main, sentence, write_csv
 
 from fullcert import tables, tasks
 from fullcert.options import read_options, resolve
-from fullcert.places import line_numbers, of_tests, of_training
+from fullcert.places import of_tests, of_training
 
 INCOME = ("--target", "income", "--ignore", "pay", "--ignore", "clinic")
 
@@ -66,7 +66,7 @@ def test_rows_are_named_by_their_lines(command: Command, run: Path, holes: Path,
         )
         assert train.inputs[int(row["sample"]), 0] == (age - center) / scale
     assert len(of_training(options, len(train.labels)).rows) == len(train.labels)
-    assert len(of_tests(options, 24).rows) == 24 and len(line_numbers(table)) == 120
+    assert len(of_tests(options, 24).rows) == 24 and len(table.lines) == 120
     for prediction in found["predictions"]:
         assert prediction["label"] != prediction["rival"] and prediction["margin"] <= 0
         assert lines[prediction["line"] - 1].count(",") == 5 and 0 <= prediction["owned_share"] <= 1 + 1e-9

@@ -156,7 +156,7 @@ def test_a_run_writes_its_folder_and_shows_a_table(command: Command, tmp_path: P
 
 
 def test_the_bar_shows_loss_and_width(command: Command) -> None:
-    assert re.search(r"2/2 loss 0\.\d{4}, width \d\.\de-\d{2}", command("train", *QUICK).err)
+    assert re.search(r"2/2 loss 0\.\d{3}, width \de-\d{2}", command("train", *QUICK).err)
 
 
 def test_the_bar_fits_into_80_columns(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:

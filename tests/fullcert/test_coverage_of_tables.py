@@ -16,8 +16,9 @@ from fullcert import answering, runs, tasks, threats
 from fullcert.answering import answers
 from fullcert.commands import display
 from fullcert.commands.train import begin
-from fullcert.encoding import DECLARED, SAME, Encoding, Moves, Number, Target, Words, make
+from fullcert.encoding import DECLARED, SAME, Encoding, Number, Target, Words
 from fullcert.evaluation import details, encoded
+from fullcert.fitting import Moves, make
 from fullcert.mistakes import Mistake
 from fullcert.options import Options
 from fullcert.tables import Table, read

@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fullcert.encoding import DECLARED, FIXED, SAME, Encoding, Image, Moves, Number, Target, Words, as_words, make
+from fullcert.encoding import DECLARED, FIXED, SAME, Encoding, Image, Number, Target, Words, as_words
+from fullcert.fitting import Moves, make
 from fullcert.mistakes import Mistake
 from fullcert.tables import Table
 

@@ -13,7 +13,7 @@ KINDS = (recipes.POINTS, recipes.COLUMNS, recipes.UNIT_COLUMNS, recipes.PIXELS, 
 EITHER = (False, True)
 DOMAINS = ("interval", "zonotope")
 SITUATIONS = [
-    Situation(*parts) for parts in itertools.product(KINDS, range(4), EITHER, EITHER, DOMAINS, EITHER, EITHER)
+    Situation(*parts) for parts in itertools.product(KINDS, range(4), EITHER, EITHER, DOMAINS, EITHER, EITHER, EITHER)
 ]
 SET = {"epochs", "steps", "lr", "lr_decay", "momentum", "batch_size", "init_scale", "order"}
 

@@ -22,6 +22,7 @@ from sklearn.datasets import (
 )
 from sklearn.exceptions import NotFittedError
 from sklearn.frozen import FrozenEstimator
+from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import r2_score
 from sklearn.model_selection import GridSearchCV, cross_val_score, train_test_split
 from sklearn.pipeline import make_pipeline
@@ -30,16 +31,32 @@ from sklearn.utils.estimator_checks import check_classifiers_train, check_regres
 
 import boundflow as bf
 from boundflow.threats import AtMost, Labels, Linf, Missing, Removal, Replacement
-from fullcert.sklearn import CertifiedClassifier, CertifiedRegressor, NothingCertified, ScalerNotCovered
+from fullcert.sklearn import (
+    CertifiedClassifier,
+    CertifiedRegressor,
+    ClassWeightNotCovered,
+    NothingCertified,
+    ScalerNotCovered,
+    UnscaledFeatures,
+    certified_score,
+    predict_certified,
+    predict_proba_certified,
+)
 
 QUICK = {"epochs": 6, "order": 5}
 
 
 # fewer epochs than by default, for speed alone
-@parametrize_with_checks([CertifiedClassifier(**QUICK), CertifiedRegressor(**QUICK, learning_rate=0.2)])
+@parametrize_with_checks(
+    [CertifiedClassifier(**QUICK), CertifiedRegressor(**QUICK, learning_rate=0.2)],
+    expected_failed_checks=lambda estimator: {
+        "check_class_weight_classifiers": "features that vary by 20 are not learnt from in six steps"
+    },
+)
 def test_scikit_learn_checks(estimator, check) -> None:
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", NothingCertified)  # some of its data are not scaled
+        for kind in (NothingCertified, UnscaledFeatures):  # some of its data are not scaled
+            warnings.simplefilter("ignore", kind)
         check(estimator)
 
 
@@ -352,7 +369,7 @@ def test_void_bounds_and_divergence_are_said() -> None:
     answer = void.predict_certified(x)
     assert np.isinf(answer.width).all() and void.certified_score(x, y / y.std()) == -np.inf
     assert np.isfinite(void.predict(x)).all()
-    with pytest.raises(ValueError, match="training diverged: scale the features"):
+    with pytest.raises(ValueError, match="training diverged: scale the features"), pytest.warns(UnscaledFeatures):
         CertifiedRegressor(dtype="float32").fit(1e6 * x, y)
 
 
@@ -401,3 +418,114 @@ def test_without_scikit_learn_the_import_says_what_to_install() -> None:
     result = subprocess.run([sys.executable, "-c", script], cwd=root, capture_output=True, text=True, timeout=60)
     assert result.returncode == 1
     assert "ImportError: fullcert.sklearn needs scikit-learn: pip install 'boundflow[sklearn]'" in result.stderr
+
+
+# --- pipelines, probabilities and weights ---------------------------------------------------------------------
+
+
+def test_certified_answers_through_pipelines_and_searches() -> None:
+    x, y = three_classes()
+    pipe = make_pipeline(StandardScaler(), CertifiedClassifier(flip_labels=1, **QUICK)).fit(x, y)
+    inner, scaled = pipe[-1], pipe[:-1].transform(x)
+    assert certified_score(pipe, x, y) == inner.certified_score(scaled, y) > 0.5
+    assert np.array_equal(predict_certified(pipe, x).lower, inner.predict_certified(scaled).lower)
+    search = GridSearchCV(pipe, {"certifiedclassifier__epochs": [2, 4]}, scoring=certified_score, cv=2).fit(x, y)
+    assert np.isfinite(search.cv_results_["mean_test_score"]).all() and search.best_score_ > 0.5
+    assert certified_score(search, x, y) == certified_score(search.best_estimator_, x, y)
+    assert certified_score(FrozenEstimator(pipe), x, y) == certified_score(pipe, x, y)
+    assert np.isfinite(cross_val_score(pipe, x, y, scoring=certified_score, cv=2)).all()
+    with pytest.raises(TypeError, match="no certified estimator at the end of StandardScaler"):
+        certified_score(StandardScaler().fit(x), x, y)
+
+
+@pytest.mark.parametrize("data", [two_classes, three_classes])
+def test_probabilities_of_poisoned_retrainings_are_within_their_bounds(data) -> None:
+    x, y = data()
+    classifier = CertifiedClassifier(flip_labels=1, **QUICK).fit(x, y)
+    found = predict_proba_certified(classifier, x)
+    assert np.allclose(found.probability.sum(1), 1) and np.array_equal(found.probability, classifier.predict_proba(x))
+    assert np.array_equal(classifier.classes_[found.probability.argmax(1)], classifier.predict(x))
+    for row in range(0, len(y), 6):
+        wrong = y.copy()
+        wrong[row] = classifier.classes_[
+            (np.flatnonzero(classifier.classes_ == y[row])[0] + 1) % len(classifier.classes_)
+        ]
+        other = CertifiedClassifier(**QUICK).fit(x, wrong).predict_proba(x)
+        assert ((found.lower <= other) & (other <= found.upper)).all()
+    assert (found.lower < found.upper).all() and (found.lower >= 0).all() and (found.upper <= 1).all()
+    assert not hasattr(CertifiedClassifier(loss="squared"), "predict_proba")
+
+
+def test_probabilities_without_bounds_are_anything() -> None:
+    from fullcert.sklearn.answers import bounded_probabilities
+
+    lower, upper = bounded_probabilities(torch.tensor([[-np.inf], [0.0]]), torch.tensor([[np.inf], [0.0]]))
+    assert lower[0].tolist() == [0, 0] and upper[0].tolist() == [1, 1]
+    assert (lower[1] <= 0.5).all() and (0.5 <= upper[1]).all() and (upper[1] - lower[1] < 1e-5).all()
+
+
+@pytest.mark.parametrize("threat", [{"flip_labels": 1}, {"epsilon": 0.02}, {"remove": 1}])
+def test_poisoned_retrainings_with_weights_land_inside(threat) -> None:
+    x, y = two_classes(40)
+    weights = np.random.RandomState(0).choice([0.0, 0.5, 1.0, 3.0], 40)
+    classifier = CertifiedClassifier(**threat, **QUICK).fit(x, y, sample_weight=weights)
+    found = classifier.predict_certified(x)
+    random = np.random.RandomState(1)
+    for row in range(0, 40, 4):
+        other_x, other_y = x.copy(), y.copy()
+        if "flip_labels" in threat:
+            other_y[row] = "yes" if y[row] == "no" else "no"
+        elif "epsilon" in threat:
+            other_x += 0.0199 * random.choice([-1, 1], x.shape)
+        else:
+            other = retrained_without(x, y, weights, row, classifier)
+        if "remove" not in threat:
+            other = CertifiedClassifier(**QUICK).fit(other_x, other_y, sample_weight=weights).decision_function(x)
+        assert ((found.lower <= other) & (other <= found.upper)).all()
+
+
+def retrained_without(x, y, weights, row, classifier) -> np.ndarray:
+    """Plain training of a linear model by hand, with weight 0 in the slot of one sample and the divisor of all."""
+    values = classifier.recipe_["by_rule"] | classifier.recipe_["given"]
+    fixed = torch.tensor(weights / weights.mean())
+    fixed[row] = 0.0
+    model = torch.nn.Linear(x.shape[1], 1).double()
+    torch.nn.init.zeros_(model.weight)
+    torch.nn.init.zeros_(model.bias)
+    optimizer = torch.optim.SGD(model.parameters(), lr=values["lr"], momentum=values["momentum"])
+    inputs, targets = torch.tensor(x), torch.tensor(y == "yes").double()[:, None]
+    for _ in range(QUICK["epochs"]):
+        optimizer.zero_grad()
+        losses = torch.nn.functional.binary_cross_entropy_with_logits(model(inputs), targets, reduction="none")[:, 0]
+        ((losses * fixed).sum() / len(x)).backward()
+        optimizer.step()
+    return model(inputs)[:, 0].detach().numpy()
+
+
+def test_class_weights_of_labels_inside_the_threat_are_declared() -> None:
+    x, y = two_classes()
+    with pytest.warns(ClassWeightNotCovered):
+        declared = CertifiedClassifier(flip_labels=1, class_weight="balanced", **QUICK).fit(x, y)
+    assert "not covered" in declared.certificate_.record["class_weight"]
+    covered = CertifiedClassifier(epsilon=0.01, class_weight={"no": 1, "yes": 5}, **QUICK).fit(x, y)
+    assert "the same" in covered.certificate_.record["class_weight"] and "sample_weights" in covered.certificate_.record
+    more, fewer = (model.predict(x) == "yes" for model in (covered, CertifiedClassifier(**QUICK).fit(x, y)))
+    assert more.sum() >= fewer.sum()
+    with pytest.raises(ValueError, match="at least 0"):
+        CertifiedClassifier(**QUICK).fit(x, y, sample_weight=-np.ones(len(y)))
+
+
+def test_unscaled_features_and_nothing_certified_are_said() -> None:
+    x, y = load_wine(return_X_y=True)
+    with pytest.warns(UnscaledFeatures, match="scaler=StandardScaler"), warnings.catch_warnings():
+        warnings.simplefilter("ignore", NothingCertified)
+        CertifiedClassifier(flip_labels=1).fit(x, y)
+    with pytest.warns(NothingCertified, match="label that is certain"):
+        CertifiedClassifier(flip_labels=60, scaler=StandardScaler()).fit(x, y)
+
+
+def test_without_a_threat_the_linear_model_is_near_logistic_regression() -> None:
+    for load, less in ((load_wine, 0.05), (load_breast_cancer, 0.02)):
+        x, x_test, y, y_test = train_test_split(*load(return_X_y=True), random_state=0)
+        plain = make_pipeline(StandardScaler(), LogisticRegression(max_iter=1000)).fit(x, y).score(x_test, y_test)
+        assert CertifiedClassifier(scaler=StandardScaler()).fit(x, y).score(x_test, y_test) >= plain - less

@@ -51,6 +51,24 @@ def in_the_middle(data: Data) -> Data:
     return data._replace(x=torch.where(data.x.abs() < 9, 0.25 + (data.x % 0.5), data.x))
 
 
+def without_category(data: Data) -> Data:
+    x = data.x.clone()
+    x[1::2, 2:5] = float("nan")
+    return data._replace(x=x)
+
+
+def half_a_category(data: Data) -> Data:
+    x = data.x.clone()
+    x[-1, 3] = float("nan")
+    return data._replace(x=x)
+
+
+def holes_in_numbers(data: Data) -> Data:
+    x = data.x.clone()
+    x[::2, 0] = x[1, 1] = float("nan")
+    return data._replace(x=x)
+
+
 def with_holes(data: Data) -> Data:
     return data._replace(x=torch.where(torch.arange(SAMPLES)[:, None] % 3 == torch.arange(5), torch.nan, data.x))
 
@@ -114,6 +132,10 @@ EXAMPLES: dict[str, Example] = {
     "quantised": Example(T.Quantised(0.35, 0.1), written_again, on_grid),
     "missing": Example(T.Missing([[-0.3, 0.7]] * 5), poisons.missing(-0.3, 0.7), with_holes),
     "missing, one known": Example(T.Missing([[0.1, 0.1]] + [[-0.3, 0.7]] * 4), filled_in, with_holes),
+    "missing, some columns": Example(
+        T.Missing([[-0.3, 0.7]] * 5).on(features=[0, 1]), poisons.missing(-0.3, 0.7), holes_in_numbers
+    ),
+    "missing category": Example(T.MissingCategory([2, 3, 4]), poisons.missing_category([2, 3, 4]), without_category),
     "category": Example(T.Category([2, 3, 4]), poisons.category([2, 3, 4])),
     "labels": Example(T.Labels(), poisons.labels(2)),
     "labels of three classes": Example(T.Labels(), other_classes, three_classes),
@@ -247,6 +269,12 @@ UNFIT: dict[str, tuple[T.Threat, Callable[[Data], Data], str]] = {
     "no such column": (T.Tolerance({7: 0.1}), lambda data: data, "column 7"),
     "too many ranges": (T.Missing([[0, 1]] * 9), lambda data: data, "9 ranges"),
     "not one-hot": (T.Category([2, 3, 4]), lambda data: data._replace(x=_last(data.x, 0.5)), "one-hot"),
+    "half a category": (
+        T.MissingCategory([2, 3, 4]),
+        half_a_category,
+        "missing together",
+    ),
+    "no missing group there": (T.MissingCategory([4, 5]), lambda data: data, "do not fit"),
     "no group there": (T.Category([4, 5]), lambda data: data, "do not fit"),
     "a soft label": (T.Labels(), lambda data: data._replace(y=_last(data.y, 0.5)), "0 and 1"),
     "a mixed label": (T.Labels(), lambda data: data._replace(y=_last(three_classes(data).y, 0.5)), "one-hot"),

@@ -1,0 +1,110 @@
+"""`fullcert inspect`: every problem of every column of a table, and an options file that `fullcert train` takes."""
+
+import shlex
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from fullcert import runs
+from fullcert.commands import results
+from fullcert.dialects import Dialect
+from fullcert.mistakes import Mistake
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from fullcert.inspecting import Inspection
+
+
+def inspect(
+    table: Annotated[Path, typer.Argument(help="The table: CSV, Parquet or NPZ.")],
+    target: Annotated[
+        str | None, typer.Option(help="The column that is predicted.", show_default="a guess, to be confirmed")
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="File for the options.", show_default="the table's name with .toml, here")
+    ] = None,
+    encoding: Annotated[str | None, typer.Option(help="Letters of the table.", show_default="found out")] = None,
+    separator: Annotated[
+        str | None, typer.Option(help="What stands between cells: , ; | or tab.", show_default="found out")
+    ] = None,
+    decimal: Annotated[str | None, typer.Option(help="The decimal sign: . or ,", show_default="found out")] = None,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the file of options.")] = False,
+    json: results.Json = None,
+    quiet: results.Quiet = False,
+) -> None:
+    """List what is to be decided about a table, and write options for `fullcert train` that decide it."""
+    from rich.console import Console
+
+    from fullcert import tables
+    from fullcert.inspecting import inspected
+
+    written = Path(f"{table.stem}.toml") if out is None else out
+    tables.check(table)
+    results.check(json)
+    runs.check_writable(written)
+    if written.exists() and not overwrite and not runs.is_device(written):
+        raise Mistake(f"{written} is there already: use another --out, or --overwrite to replace it")
+    found = inspected(table, Dialect(encoding, separator, decimal or "."), target)
+    runs.write(written, as_toml(found).encode())
+    following = f"fullcert train --config {shlex.quote(str(written))} --out {shlex.quote(f'runs/{table.stem}')}"
+    results.give(json, {**data_of(found), "written": str(written), "next": following})
+    if not quiet:
+        show(found, written, following, Console(stderr=json == "-"))
+
+
+def data_of(found: "Inspection") -> dict[str, Any]:
+    """What was found, for programs."""
+    return {
+        "table": str(found.path),
+        "rows": found.rows,
+        "columns": list(found.columns),
+        "findings": [asdict(finding) for finding in found.findings],
+        "to_decide": found.undecided,
+        "options": found.options,
+    }
+
+
+def as_toml(found: "Inspection") -> str:
+    """The options, each with the findings that it comes from beside it."""
+    from fullcert.options import written_value
+
+    lines = [f"# proposed by fullcert inspect for {found.path.name}: {found.rows} rows, {len(found.columns)} columns"]
+    for key, value in found.options.items():
+        reasons = [finding for finding in found.findings if finding.key == key or (key == "target" and finding.decide)]
+        for finding in reasons if key != "target" else []:
+            mark = "DECIDE: " if finding.decide else ""
+            what = f"{finding.column}: " if finding.column else ""
+            lines.append(_comment(f"{mark}{what}{finding.seen}: {finding.proposed}"))
+        if key in ("flip_labels", "target_tolerance"):
+            lines.append("# what an attacker could have done: change it to what you fear")
+        entry = tuple(value) if isinstance(value, list) else value
+        lines.append(f"{key} = {written_value(entry)}")
+    return "\n".join(lines) + "\n"
+
+
+def _comment(words: str) -> str:
+    """One line, whatever a cell of the table holds."""
+    return "# " + "".join(sign if sign.isprintable() else " " for sign in " ".join(words.split()))
+
+
+def show(found: "Inspection", written: Path, following: str, console: "Console") -> None:
+    """The findings, those that a person must decide first, and what to type next."""
+    from rich.markup import escape
+    from rich.table import Table
+
+    title = f"{found.path.name}: {found.rows:,} rows, {len(found.columns)} columns"
+    table = Table("column", "what", "proposed", title=escape(title), title_justify="left")
+    for finding in sorted(found.findings, key=lambda one: not one.decide):
+        told = f"[bold]decide:[/] {escape(finding.proposed)}" if finding.decide else escape(finding.proposed)
+        table.add_row(escape(finding.column or "the file"), escape(f"{finding.kind}: {finding.seen}"), told)
+    console.print(table)
+    known = len({finding.column for finding in found.findings} - {""})
+    console.print(f"Columns about which there is nothing to say: {len(found.columns) - known}.", highlight=False)
+    if found.undecided:
+        things = "1 thing is" if found.undecided == 1 else f"{found.undecided} things are"
+        console.print(f"{things} for you to decide: look at the lines marked DECIDE in the file.", highlight=False)
+    for what, words in (("options", str(written)), ("next", following)):
+        console.print(f"{what}: {words}", soft_wrap=True, highlight=False, markup=False)

@@ -1,0 +1,128 @@
+"""How a table of text is written: its letters, what stands between its cells, its decimal sign, its word for nothing.
+
+    letters     a byte order mark says it (UTF-8, UTF-16, UTF-32); otherwise UTF-8, and what was named where it is not
+    separator   that of , ; tab | which splits the header into the most cells; the first of them if several do
+    decimal     a point, unless a comma was named: 1,5 could be one and a half, or two numbers, or a name
+    nothing     an empty cell, and the words of MISSING; further marks, such as ?, are to be named
+
+The first two are read off the file, since a wrong guess about them cannot pass for data: it does not decode, or leaves
+a single column. The last two are for the user to say; `fullcert inspect` finds out what to say.
+"""
+
+import codecs
+import csv
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from fullcert.mistakes import Mistake
+
+MISSING = frozenset({"", "nan", "na", "n/a", "null", "none"})  # cells that hold no value, whatever their case
+SEPARATORS = {",": ",", ";": ";", "tab": "\t", "|": "|"}  # by the name that a flag has for it
+HEAD = 2**16  # bytes from which the separator is read
+BYTE_ORDER = {  # the longer mark first: that of UTF-16 begins that of UTF-32
+    codecs.BOM_UTF8: "utf-8-sig",
+    codecs.BOM_UTF32_LE: "utf-32",
+    codecs.BOM_UTF32_BE: "utf-32",
+    codecs.BOM_UTF16_LE: "utf-16",
+    codecs.BOM_UTF16_BE: "utf-16",
+}
+COMMA = re.compile(r"[+-]?\d+(,\d+)?([eE][+-]?\d+)?", re.ASCII)
+
+
+@dataclass(frozen=True)
+class Dialect:
+    """What was said about how a table is written. ``words`` are columns that stay as they are written, such as ids."""
+
+    encoding: str | None = None
+    separator: str | None = None
+    decimal: str = "."
+    marks: frozenset[str] = frozenset()
+    words: frozenset[str] = frozenset()
+
+    def __post_init__(self) -> None:
+        if self.encoding is not None:
+            check_encoding(self.encoding)
+        if self.separator is not None and self.separator not in (*SEPARATORS, "\t"):
+            raise Mistake(f"--separator must be one of {' '.join(SEPARATORS)}, not {self.separator!r}")
+        if self.decimal not in (".", ","):
+            raise Mistake(f"--decimal must be . or , and not {self.decimal!r}")
+
+    def is_missing(self, cell: str) -> bool:
+        return cell in self.marks or cell.lower() in MISSING
+
+    def number(self, cell: str) -> float:
+        """A number as people write it: Python would take 1_000 and the digits of every script as well."""
+        if self.decimal == ",":
+            if not COMMA.fullmatch(cell):
+                raise ValueError(f"{cell!r} is not a number with a decimal comma")
+            return float(cell.replace(",", "."))
+        if not cell.isascii() or "_" in cell:
+            raise ValueError(f"{cell!r} is not a number")
+        return float(cell)
+
+
+PLAIN = Dialect()
+
+
+def check_encoding(name: str) -> None:
+    """Refuse what is no way to write letters."""
+    try:
+        "".encode(name)  # which refuses codecs that are not about text
+    except (LookupError, ValueError, UnicodeError):
+        raise Mistake(f"--encoding {name}: there is no such encoding; windows-1252 is one") from None
+
+
+def encoding_of(path: Path, named: str | None) -> str:
+    """How the letters of a file are written, as far as its first bytes and what was named say it."""
+    with path.open("rb") as file:
+        begin = file.read(4)
+    for mark, name in BYTE_ORDER.items():
+        if begin.startswith(mark):
+            return name
+    if named is None or is_utf8(path):
+        return "utf-8" if named is None or not wide(named) else named
+    return named
+
+
+def wide(encoding: str) -> bool:
+    """Whether letters take two or four bytes each: plain English is valid UTF-8 then too, with zeros between."""
+    return codecs.lookup(encoding).name.startswith(("utf-16", "utf-32"))
+
+
+def is_utf8(path: Path) -> bool:
+    decoder = codecs.getincrementaldecoder("utf-8")()
+    with path.open("rb") as file:
+        try:
+            while piece := file.read(2**20):
+                decoder.decode(piece)
+            decoder.decode(b"", final=True)
+        except UnicodeDecodeError:
+            return False
+    return True
+
+
+def separator_of(path: Path, encoding: str, named: str | None) -> str:
+    """What stands between the cells of a file."""
+    if named is not None:
+        return SEPARATORS.get(named, named)
+    with path.open(newline="", encoding=encoding) as file:
+        lines = file.read(HEAD).splitlines()
+    header = next((line for line in lines if line.strip()), "")
+    return max(SEPARATORS.values(), key=lambda mark: len(cells(header, mark)))
+
+
+def cells(line: str, separator: str) -> list[str]:
+    """The cells of one line; what is wrong with its quotes is told when it is read."""
+    try:
+        return next(csv.reader([line], delimiter=separator, skipinitialspace=separator != "\t"), [])
+    except csv.Error:
+        return []
+
+
+def not_decoded(path: Path, error: UnicodeDecodeError) -> str:
+    """What is said of a file whose letters are written otherwise."""
+    return (
+        f"it is not {error.encoding.upper()}: name its encoding, such as --encoding windows-1252, or see what "
+        f"fullcert inspect {path} finds"
+    )

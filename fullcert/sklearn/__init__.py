@@ -1,0 +1,34 @@
+"""scikit-learn estimators whose predictions come with bounds over every dataset the training data could have been.
+
+certified.py    what both share: a threat in a few numbers, and `fit`, which is `bf.certify`
+classifier.py   labels and probabilities             regressor.py   values
+answers.py      what they answer                     checks.py      what they refuse and warn of
+weights.py      how much each sample counts          through.py     the same through pipelines and searches
+"""
+
+try:
+    import sklearn  # noqa: F401
+except ModuleNotFoundError as error:
+    raise ImportError("fullcert.sklearn needs scikit-learn: pip install 'boundflow[sklearn]'") from error
+
+from fullcert.scaling import ScalerNotCovered
+from fullcert.sklearn.answers import CertifiedLabels, CertifiedProbabilities, CertifiedValues
+from fullcert.sklearn.checks import ClassWeightNotCovered, NothingCertified, UnscaledFeatures
+from fullcert.sklearn.classifier import CertifiedClassifier
+from fullcert.sklearn.regressor import CertifiedRegressor
+from fullcert.sklearn.through import certified_score, predict_certified, predict_proba_certified
+
+__all__ = [
+    "CertifiedClassifier",
+    "CertifiedLabels",
+    "CertifiedProbabilities",
+    "CertifiedRegressor",
+    "CertifiedValues",
+    "ClassWeightNotCovered",
+    "NothingCertified",
+    "ScalerNotCovered",
+    "UnscaledFeatures",
+    "certified_score",
+    "predict_certified",
+    "predict_proba_certified",
+]

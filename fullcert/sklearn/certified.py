@@ -1,0 +1,214 @@
+"""What both estimators share: `fit` is `bf.certify`, which trains the plain model and the set of all models.
+
+The plain model answers `predict` and `score`, and the set `predict_certified` and `certified_score`. The threat is a
+few numbers, or any of `boundflow.threats`. The certificate speaks of the algorithm with its choices fixed: the
+parameters of the estimator, the seed, the classes, the weights of samples, and the scaler where it is declared so
+(`fullcert/scaling.py`).
+"""
+
+import functools
+import itertools
+import operator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from sklearn.base import BaseEstimator
+from sklearn.utils import check_random_state
+from sklearn.utils.validation import check_is_fitted, validate_data
+from torch import nn
+
+import boundflow as bf
+from boundflow.recipe import DOMAINS
+from boundflow.threats import AtMost, Linf, Removal, Threat
+from fullcert import losses, recipes
+from fullcert.models import ACTIVATIONS
+from fullcert.scaling import scaling
+from fullcert.sklearn.checks import (
+    about_missing,
+    check_radius,
+    check_scaled,
+    check_trained,
+    chosen,
+    known,
+    moves,
+    positive,
+)
+from fullcert.training import DTYPES, OPTIMIZERS
+
+GIVEN = ("momentum", "epochs", "batch_size", "order")  # what goes by rule unless it is given, and the learning rate
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class CertifiedEstimator(BaseEstimator):
+    """What both estimators share. A dataclass writes the constructor that scikit-learn wants: it stores and no more."""
+
+    epsilon: Any = 0.0  # every training feature moved by at most this: a number, or one per feature
+    at_most: int | None = None  # only so many samples are moved
+    remove: int = 0  # at most so many samples removed: weight 0 in their slots
+    threat: Threat | None = None  # any threat, instead of the numbers
+    test_epsilon: Any = 0.0  # every feature of an input moved by at most this, unless a call says otherwise
+    scaler: Any = None  # StandardScaler() and others that are affine: the threat is then in raw units
+    scaled: str | None = None  # "beforehand": the data come scaled by numbers fixed beforehand
+    hidden: tuple[int, ...] = ()  # widths of hidden layers; none: a linear model, which starts from zero
+    activation: str = "tanh"
+    model: Any = None  # (features, outputs) -> nn.Module, instead of hidden and activation; or a module to start from
+    optimizer: str = "sgd"
+    learning_rate: float | None = None  # None, here and below: by the rules of `fullcert/recipes.py`
+    momentum: float | None = None
+    weight_decay: float = 0.0
+    clip_gradients: float | None = None  # the norm to which the gradient of every sample is clipped
+    epochs: int | None = None  # bounds grow with every step: a few large ones certify more than many small ones
+    batch_size: int | None = None  # 0: all samples in every step
+    order: int | None = None
+    domain: str = "zonotope"
+    dtype: str = "float64"  # the data are converted to it, and the threat speaks of the converted data
+    random_state: Any = 0
+    verbose: bool = False
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.allow_nan = about_missing(self.threat)
+        return tags
+
+    # --- training -------------------------------------------------------------------------------------------------
+
+    def _fit(
+        self, x: np.ndarray, targets: np.ndarray, outputs: int, loss: str, weights: np.ndarray | None = None
+    ) -> bf.Certificate:
+        """Train on the observed data, and on every dataset the threat allows."""
+        self.threat_ = self._made_threat(x.shape[1])
+        if self.scaler is None and self.scaled is None and self.learning_rate is None:
+            check_scaled(x)
+        used = scaling(self.scaler, self.scaled, x, self.threat_, type(self).__name__)
+        optimizer, taken = chosen("optimizer", self.optimizer, OPTIMIZERS)
+        known("domain", self.domain, DOMAINS)
+        values = self._recipe(loss, outputs)
+        options = {**values, "weight_decay": self.weight_decay}
+        seed = int(check_random_state(self.random_state).randint(2**31 - 1))
+        network = self._network(x.shape[1], outputs, seed, values["init_scale"])
+        certificate = bf.certify(
+            network if used.layer is None else nn.Sequential(used.layer, network),
+            (torch.tensor(x), torch.tensor(targets)),
+            threat=self.threat_,
+            loss=loss,
+            optimizer=optimizer,
+            optimizer_options={name: options[name] for name in taken},
+            epochs=values["epochs"],
+            steps=values["steps"],
+            batch_size=values["batch_size"] or None,
+            seed=seed,
+            domain=self.domain,
+            order=values["order"],
+            clip_gradients=self.clip_gradients,
+            sample_weights=None if weights is None else torch.tensor(weights),
+            dtype=self._dtype,
+            progress=bool(self.verbose),
+        )
+        certificate.record |= {"preprocessing": used.record, "recipe": self.recipe_}
+        self.scaler_, self.n_iter_ = used.scaler, values["epochs"]
+        check_trained(certificate)
+        return certificate
+
+    def _given(self) -> list[bool]:
+        """Which of the numbers that go by rule were given."""
+        return [getattr(self, name) is not None for name in ("learning_rate", *GIVEN)]
+
+    def _recipe(self, loss: str, outputs: int) -> dict[str, Any]:
+        """How the network is trained: what was given, and the rest by rule, which never looks at the data."""
+        own, rate = self.model is not None, losses.learning_rate(loss, outputs)
+        smooth = not own and self.activation in recipes.SMOOTH
+        depth = 2 if own else len(self.hidden)
+        faced = recipes.Situation(
+            depth=depth,
+            smooth=smooth,
+            domain=self.domain,
+            regression=loss == "mse",
+            unthreatened=not any(map(moves, self.threat_.changes)) and not any(self._given()),
+        )
+        numbers = {"lr": self.learning_rate, **{name: getattr(self, name) for name in GIVEN}}
+        values = recipes.completed(faced, {name: value for name, value in numbers.items() if value is not None})
+        values["lr"] = rate if values["lr"] is None else values["lr"]
+        self.recipe_ = recipes.record(faced, values, rate)
+        return values
+
+    def _made_threat(self, features: int) -> Threat:
+        if self.threat is not None:
+            if not isinstance(self.threat, Threat):
+                raise ValueError(f"threat must be one of boundflow.threats, not {self.threat!r}")
+            numbers = ("epsilon", "at_most", "remove", "flip_labels", "target_epsilon")
+            given = [
+                name for name in numbers if getattr(self, name, None) is not None and positive(getattr(self, name))
+            ]
+            if given:
+                raise ValueError(f"threat= stands instead of {', '.join(given)}: write all of it as one threat")
+            return self.threat
+        check_radius("epsilon", self.epsilon, features)
+        moved = ([Linf(self.epsilon)] if positive(self.epsilon) else []) + self._moved_targets()
+        parts = [functools.reduce(operator.and_, moved)] if moved else []
+        if self.at_most is not None:
+            parts = [AtMost(self.at_most, part) for part in parts]
+        parts += self._flipped() + ([AtMost(self.remove, Removal())] if self.remove else [])
+        return functools.reduce(operator.and_, parts) if parts else Linf(0.0)
+
+    def _moved_targets(self) -> list[Threat]:
+        return []
+
+    def _flipped(self) -> list[Threat]:
+        return []
+
+    def _network(self, features: int, outputs: int, seed: int, scale: float) -> nn.Module:
+        """The network before training. The seed fixes it; the caller's random state is left alone."""
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            own = self.model is not None
+            network = self._own_model(features, outputs) if own else self._layers(features, outputs, scale)
+        network = network.to(self._dtype)
+        with torch.no_grad():
+            made = tuple(network(torch.zeros(2, features, dtype=self._dtype)).shape)
+        if made != (2, outputs):
+            raise ValueError(f"the model must put out {outputs} numbers for each sample, and two samples give {made}")
+        return network
+
+    def _layers(self, features: int, outputs: int, scale: float) -> nn.Module:
+        """Linear layers with activations between them; the first is multiplied by ``scale``, for a linear model 0."""
+        activation = chosen("activation", self.activation, ACTIVATIONS)
+        layers: list[nn.Module] = []
+        for inward, outward in itertools.pairwise((features, *self.hidden, outputs)):
+            layers += [nn.Linear(inward, outward), activation()]
+        with torch.no_grad():
+            for parameter in layers[0].parameters():
+                parameter.mul_(scale)
+        return nn.Sequential(*layers[:-1])
+
+    def _own_model(self, features: int, outputs: int) -> nn.Module:
+        return self.model if isinstance(self.model, nn.Module) else self.model(features, outputs)
+
+    # --- answers --------------------------------------------------------------------------------------------------
+
+    @property
+    def _dtype(self) -> torch.dtype:
+        return chosen("dtype", self.dtype, DTYPES)
+
+    def _checks(self, *threats: Threat | None) -> dict[str, Any]:
+        """How inputs are validated: NaN is for threats about missing values."""
+        missing = any(map(about_missing, threats))
+        dtype = np.float32 if self._dtype is torch.float32 else np.float64
+        return {"dtype": dtype, "ensure_all_finite": "allow-nan" if missing else True}
+
+    def _outputs(self, X: Any) -> np.ndarray:
+        """What the plain model puts out."""
+        check_is_fitted(self)
+        x = torch.tensor(validate_data(self, X, reset=False, **self._checks(self.threat_)))
+        with torch.no_grad():
+            return self.certificate_.nominal(self.threat_.observed(x)).numpy()
+
+    def _answers(self, X: Any, epsilon: Any, threat: Threat | None, cuts: int) -> bf.Prediction:
+        """What every model puts out; without a threat every feature is moved by ``epsilon`` or ``test_epsilon``."""
+        check_is_fitted(self)
+        x = validate_data(self, X, reset=False, **self._checks(self.threat_, threat))
+        if epsilon is None:
+            epsilon = 0.0 if threat is not None else self.test_epsilon
+        check_radius("epsilon", epsilon, x.shape[1])
+        return self.certificate_.predict(torch.tensor(x), epsilon, threat=threat, cuts=cuts)

@@ -1,0 +1,101 @@
+"""What the estimators refuse and warn of: ValueErrors, as scikit-learn wants them, and warnings one can filter."""
+
+import warnings
+from collections.abc import Collection, Mapping
+from typing import Any
+
+import numpy as np
+import torch
+
+import boundflow as bf
+from boundflow.threats import Change, Linf, Missing, Threat
+from fullcert.mistakes import Mistake, check_known
+
+LARGE, SPREAD = 20.0, 500.0  # features that vary by more, or by so much more than others, are not scaled
+SAMPLES = 200  # of the training data are asked about
+
+
+class NothingCertified(UserWarning):
+    """The bounds became void during training: the plain model is there, and nothing about it is certified."""
+
+
+class UnscaledFeatures(UserWarning):
+    """Features of very different size: a few steps learn from the largest alone."""
+
+
+class ClassWeightNotCovered(UserWarning):
+    """Weights were taken from labels inside the threat: they are fixed and declared, not covered."""
+
+
+def check_trained(certificate: bf.Certificate) -> None:
+    if not all(bool(torch.isfinite(parameter).all()) for parameter in certificate.nominal.parameters()):
+        raise ValueError(
+            "training diverged: scale the features, for instance with scaler=StandardScaler(), or lower learning_rate"
+        )
+    if certificate.void_at_step is not None:
+        warnings.warn(
+            f"the bounds became void at step {certificate.void_at_step} of {certificate.record['steps']}: nothing is "
+            "certified. Fewer or smaller steps, a smaller threat or scaled features keep them finite",
+            NothingCertified,
+            stacklevel=4,  # the caller of fit
+        )
+
+
+def check_radius(name: str, radius: Any, features: int) -> None:
+    if np.shape(radius) not in ((), (features,)):
+        raise ValueError(f"{name} must be a number or one for each of the {features} features, not {radius!r}")
+
+
+def positive(radius: Any) -> bool:
+    """Whether a radius is anything but zero; what is wrong with it is said by the threat."""
+    return bool(np.any(np.asarray(radius) != 0))
+
+
+def about_missing(threat: Threat | None) -> bool:
+    return isinstance(threat, Threat) and any(isinstance(change, Missing) for change in threat.changes)
+
+
+def known(kind: str, name: str, names: Collection[str]) -> None:
+    """What the command calls a mistake is a ValueError in scikit-learn."""
+    try:
+        check_known(kind, name, names)
+    except Mistake as mistake:
+        raise ValueError(str(mistake)) from None
+
+
+def chosen(kind: str, name: str, table: Mapping[str, Any]) -> Any:
+    known(kind, name, table)
+    return table[name]
+
+
+def moves(change: Change) -> bool:
+    """Whether a change is anything but a move by nothing."""
+    return not (isinstance(change, Linf) and not bool((change.epsilon > 0).any()))
+
+
+def check_scaled(x: np.ndarray) -> None:
+    """Warn of features that are to be scaled first: the default steps are for numbers of about unit size."""
+    deviation = np.nanstd(x, axis=0)
+    deviation = deviation[deviation > 0]
+    if len(deviation) and (deviation.max() > LARGE or deviation.max() > SPREAD * deviation.min()):
+        warnings.warn(
+            f"the features vary by {deviation.min():.2g} to {deviation.max():.2g}, and the steps are for about 1: give "
+            "scaler=StandardScaler(), or scale them before",
+            UnscaledFeatures,
+            stacklevel=4,  # the caller of fit
+        )
+
+
+def check_certifies(certificate: bf.Certificate, x: np.ndarray, threat: Threat) -> None:
+    """Warn where bounds are finite, and still none of the training samples has a certain label."""
+    if certificate.void_at_step is None and not bool(certified(certificate, x, threat).any()):
+        warnings.warn(
+            f"none of {min(SAMPLES, len(x))} training samples has a label that is certain: fewer or smaller steps, a "
+            "smaller threat or scaled features may help",
+            NothingCertified,
+            stacklevel=4,
+        )
+
+
+def certified(certificate: bf.Certificate, x: np.ndarray, threat: Threat) -> torch.Tensor:
+    return certificate.predict(threat.observed(torch.tensor(x[:SAMPLES]))).certified

@@ -1,0 +1,153 @@
+"""A classifier that says which of its labels no allowed training data could change, with bounds on probabilities."""
+
+import copy
+import warnings
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+from sklearn.base import ClassifierMixin
+from sklearn.utils.class_weight import compute_sample_weight
+from sklearn.utils.metaestimators import available_if
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import check_consistent_length, column_or_1d, validate_data
+from torch import nn
+
+import boundflow as bf
+from boundflow.threats import AtMost, Labels, Threat
+from boundflow.training_state import space_of
+from fullcert import losses
+from fullcert.sklearn.answers import (
+    CertifiedLabels,
+    CertifiedProbabilities,
+    bounded_probabilities,
+    conventional,
+    probabilities,
+)
+from fullcert.sklearn.certified import CertifiedEstimator
+from fullcert.sklearn.checks import ClassWeightNotCovered, check_certifies, known
+from fullcert.sklearn.weights import combined
+
+LOG, SQUARED = "log", "squared"
+
+
+def _is_logistic(estimator: Any) -> bool:
+    if estimator.loss != LOG:
+        raise AttributeError("probabilities are those of the logistic loss: use loss='log'")
+    return True
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class CertifiedClassifier(ClassifierMixin, CertifiedEstimator):
+    """A classifier that says which of its labels no allowed training data could have changed.
+
+    ``flip_labels``: at most so many training labels are wrong. ``loss``: "log", the logistic loss, or "squared", least
+    squares onto one-hot labels, in which labels are linear: with more than two classes it certifies more flips. With
+    "log" a model for two classes has one output.
+    """
+
+    flip_labels: int = 0
+    loss: str = LOG
+    class_weight: Any = None  # "balanced", or a number for each class: of the recorded labels, fixed before training
+
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> "CertifiedClassifier":
+        """Train the plain model and the set of all models that the threat allows.
+
+        ``sample_weight``: how much each sample counts, fixed before training.
+        """
+        x, y = validate_data(self, X, y, **self._checks(self.threat))
+        check_classification_targets(y)
+        self.classes_, codes = np.unique(y, return_inverse=True)
+        count = len(self.classes_)
+        if count < 2:
+            raise ValueError(f"there must be at least two classes to tell apart, and y has {count} class")
+        known("loss", self.loss, (LOG, SQUARED))
+        by_class = None if self.class_weight is None else compute_sample_weight(self.class_weight, y)
+        weights = combined(sample_weight, by_class, x)
+        if self.loss == SQUARED:
+            certificate = losses.of_task(
+                self._fit(x, np.eye(count, dtype=x.dtype)[codes], count, "mse", weights), count
+            )
+            certificate = second_less_first(certificate) if count == 2 else certificate
+        else:
+            certificate = self._fit(x, codes, *((1, "bce") if count == 2 else (count, "ce")), weights)
+        certificate.record["classes"] = self.classes_.tolist()
+        self._say_where_weights_come_from(certificate)
+        self.certificate_ = certificate
+        check_certifies(certificate, x, self.threat_)
+        return self
+
+    def _say_where_weights_come_from(self, certificate: bf.Certificate) -> None:
+        """Weights of classes go by the recorded labels: other labels would have given others."""
+        if self.class_weight is None:
+            return
+        labels = self.threat_.touches("targets") or self.threat_.touches("weights") or self.threat_.touches("gradients")
+        said = "by the recorded labels, which " + (
+            "the threat changes: fixed and declared, not covered" if labels else "are the same in every allowed dataset"
+        )
+        certificate.record["class_weight"] = said
+        if labels:
+            warnings.warn(
+                "class_weight goes by labels inside the threat: the bounds hold for the weights of the recorded labels "
+                "and not for those that other labels would give; sample_weight fixes weights beforehand",
+                ClassWeightNotCovered,
+                stacklevel=3,  # the caller of fit
+            )
+
+    def _flipped(self) -> list[Threat]:
+        return [AtMost(self.flip_labels, Labels())] if self.flip_labels else []
+
+    def decision_function(self, X: Any) -> np.ndarray:
+        """What the plain model puts out: (n,) for two classes, positive for the second; (n, classes) for more."""
+        return conventional(self._outputs(X))
+
+    def predict(self, X: Any) -> np.ndarray:
+        """The labels of the plain model."""
+        decisions = self.decision_function(X)
+        return self.classes_[(decisions > 0).astype(int) if decisions.ndim == 1 else decisions.argmax(1)]
+
+    def predict_certified(
+        self, X: Any, epsilon: Any = None, threat: Threat | None = None, cuts: int = 0
+    ) -> CertifiedLabels:
+        """Labels, and whether any allowed training data together with any allowed input could change them.
+
+        ``epsilon``: every feature of an input moved by at most this; None: by ``test_epsilon``. ``threat``: any threat
+        to inputs instead. ``cuts``: the box of an input that stays undecided is cut in halves up to so many times over.
+        """
+        answer = self._answers(X, epsilon, threat, cuts)
+        lower, upper = (conventional(bound.numpy()) for bound in (answer.lower, answer.upper))
+        label = self.classes_[answer.label.numpy()]
+        return CertifiedLabels(label, answer.certified.numpy(), lower, upper, answer.margin.numpy())
+
+    def certified_score(
+        self, X: Any, y: Any, epsilon: Any = None, threat: Threat | None = None, cuts: int = 0
+    ) -> float:
+        """The share of labels that are right and certified: the accuracy of every allowed model is at least this."""
+        answer, y = self.predict_certified(X, epsilon, threat, cuts), column_or_1d(y)
+        check_consistent_length(answer.label, y)
+        return float(np.mean(answer.certified & (answer.label == y)))
+
+    @available_if(_is_logistic)
+    def predict_proba(self, X: Any) -> np.ndarray:
+        """The probabilities of the classes, from the plain model."""
+        return probabilities(torch.from_numpy(self._outputs(X))).numpy()
+
+    @available_if(_is_logistic)
+    def predict_proba_certified(
+        self, X: Any, epsilon: Any = None, threat: Threat | None = None, cuts: int = 0
+    ) -> CertifiedProbabilities:
+        """Probabilities, and bounds on them over any allowed training data together with any allowed input."""
+        answer = self._answers(X, epsilon, threat, cuts)
+        return CertifiedProbabilities(self.predict_proba(X), *bounded_probabilities(answer.lower, answer.upper))
+
+
+def second_less_first(certificate: bf.Certificate) -> bf.Certificate:
+    """Two outputs made one whose sign decides, by a fixed last layer: models subtract, and their bounds follow."""
+    last = nn.Linear(2, 1, bias=False).requires_grad_(False).to(next(certificate.nominal.parameters()).dtype)
+    last.weight.copy_(torch.tensor([[-1.0, 1.0]]))
+    model, nominal = certificate.model, nn.Sequential(certificate.nominal, last).eval()
+    if model is not None:
+        symbols = space_of(model)
+        model = nn.Sequential(model, bf.lift(copy.deepcopy(last), symbols)).eval()
+    return replace(certificate, model=model, nominal=nominal)

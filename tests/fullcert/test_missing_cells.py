@@ -1,0 +1,162 @@
+"""Missing cells: any category of their column, or one value that is filled in; dates as numbers."""
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from commands import Command, people, write_csv
+
+from fullcert import dates
+from fullcert.dialects import Dialect
+from fullcert.encoding import DECLARED, FIXED, SAME, Number, Words
+from fullcert.mistakes import Mistake
+from fullcert.options import Options
+from fullcert.tables import read
+from fullcert.tasks import load
+from fullcert.training import Recipe
+
+SHORT = ("--target", "income", "--ignore", "pay", "--flip-labels", "1", "--quiet")
+
+
+@pytest.fixture
+def holes(tmp_path: Path) -> Path:
+    columns = people(90)
+    for row in range(0, 90, 9):
+        columns["town"][row], columns["age"][row + 1] = "?", ""
+    return write_csv(tmp_path / "holes.csv", columns)
+
+
+def options(path: Path, **given: Any) -> Options:
+    chosen = {"data": str(path), "target": "income", "ignore": ("pay",), "missing_mark": ("?",), "epochs": 2}
+    return Options(
+        **{"hidden": "none", "lr": 0.5, "batch_size": 0, "momentum": 0.0, "init_scale": 0.0, **chosen, **given}
+    )
+
+
+def test_a_missing_category_may_be_any_of_them(holes: Path) -> None:
+    recipe = Recipe(options(holes, missing=("town", "age=20:70")))
+    town = recipe.task.encoding.column("town")
+    assert isinstance(town, Words) and town.unknown and town.values == ("north", "south", "west")
+    assert town.source == SAME
+    certificate = recipe.certify([])
+    rows, labels = recipe.data.train.inputs, recipe.data.train.labels
+    places = recipe.task.encoding.places("town")
+    random = np.random.RandomState(0)
+    assert np.isnan(rows[:, places]).all(1).sum() > 3
+    for _ in range(5):  # plain training on what could have stood there ends inside the set
+        filled = rows.copy()
+        for row in np.flatnonzero(np.isnan(rows[:, places[0]])):
+            filled[row, places] = np.eye(3)[random.randint(3)]
+        age = recipe.task.encoding.column("age")
+        draws = (random.choice([20, 70], len(rows)) - age.center) / age.scale
+        filled[:, 0] = np.where(np.isnan(filled[:, 0]), draws, filled[:, 0])
+        model = torch.nn.Sequential(torch.nn.Linear(rows.shape[1], 1)).double()
+        for parameter in model.parameters():
+            torch.nn.init.zeros_(parameter)
+        x, y = torch.tensor(filled), torch.tensor(labels).double()[:, None]
+        for _ in range(2):
+            loss = torch.nn.functional.binary_cross_entropy_with_logits(model(x), y)
+            gradients = torch.autograd.grad(loss, list(model.parameters()))
+            with torch.no_grad():
+                for parameter, gradient in zip(model.parameters(), gradients, strict=True):
+                    parameter -= 0.5 * gradient
+        for mine, theirs in zip(model.parameters(), certificate.model.parameters(), strict=True):
+            assert bool((theirs.lower <= mine).all() and (mine <= theirs.upper).all())
+
+
+def test_new_rows_with_unknown_categories_are_answered(command: Command, holes: Path, tmp_path: Path) -> None:
+    flags = ("--missing-mark", "?", "--missing", "town", "--missing", "age=20:70", "--out", tmp_path / "run")
+    assert command("train", "--data", holes, *SHORT, *flags).code == 0
+    new = write_csv(tmp_path / "new.csv", {"age": [40, ""], "hours": [59, 11], "town": ["?", "?"]})
+    told = json.loads(command("certify", tmp_path / "run", new, "--json", "-", "--quiet").out)
+    assert "town by any of its categories" in told["threat"]["training"] and len(told["rows"]) == 2
+    whole = {"age": [40] * 3, "hours": [59] * 3, "town": ["north", "south", "west"]}
+    each = json.loads(
+        command("certify", tmp_path / "run", write_csv(tmp_path / "each.csv", whole), "--json", "-", "--quiet").out
+    )
+    assert all(
+        told["rows"][0]["lower"] <= row["lower"] <= row["upper"] <= told["rows"][0]["upper"] for row in each["rows"]
+    )
+
+
+@pytest.mark.parametrize(
+    ("how", "value"),
+    [
+        ("age=median", None),
+        ("age=mean", None),
+        ("age=45", 45.0),
+        ("median", None),
+        ("town=mode", None),
+        ("town=west", "west"),
+    ],
+)
+def test_one_value_is_filled_in(holes: Path, how: str, value: float | str | None) -> None:
+    name = "age" if how == "median" else how.partition("=")[0]
+    other = () if name == "age" else ("age",)
+    made = load(options(holes, impute=(how,), flip_labels=1, missing=other)).encoding.column(name)
+    assert isinstance(made, Number | Words) and made.fill_source == (SAME if value is None else FIXED)
+    assert value is None or made.fill == value
+
+
+def test_a_value_from_data_inside_the_threat_is_declared(command: Command, holes: Path, tmp_path: Path) -> None:
+    made = load(options(holes, impute=("age=mean",), tolerance=("age=1",))).encoding.column("age")
+    assert made.fill_source == DECLARED and made.source == DECLARED
+    flags = ("--tolerance", "age=1", "--impute", "age=median", "--impute", "town=mode", "--missing-mark", "?")
+    assert command("train", "--data", holes, *SHORT, *flags, "--out", tmp_path / "run").code == 0
+    evaluation = json.loads((tmp_path / "run" / "evaluation.json").read_text())
+    said = [words for name, words in evaluation["details"][2][1] if name == "missing cells"]
+    assert any(DECLARED in words and "age: " in words for words in said)
+    assert any(SAME in words and "town: " in words for words in said)
+    assert command("certify", tmp_path / "run", holes, "--quiet").code == 0
+
+
+# --- dates, decimal commas and lines --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("cell", "order", "days"),
+    [
+        ("1970-01-02", None, 1.0),
+        ("2.1.1970", None, 1.0),
+        ("01/02/1970", "mdy", 1.0),
+        ("02/01/1970", "dmy", 1.0),
+        ("02/01/1970", None, None),
+        ("19700102", "ymd", 1.0),
+        ("1970-01-02T12:00:00Z", None, 1.5),
+        ("1969-12-31 06:00", None, -0.75),
+        ("31.02.1970", None, None),
+        ("1.1.70", None, None),
+        ("north", None, None),
+    ],
+)
+def test_dates_are_days(cell: str, order: str | None, days: float | None) -> None:
+    assert dates.days(cell, order) == days
+
+
+def test_dates_of_a_table(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text("when,code\n1970-01-03,19700102\n\n,19700103\n")
+    table = read(tmp_path / "t.csv")
+    made = table.with_dates({"when": None, "code": "ymd"})
+    assert made.columns["when"][0] == 2.0 and math.isnan(made.columns["when"][1])
+    assert made.columns["code"].tolist() == [1.0, 2.0] and made.lines.tolist() == [2, 4]
+    (tmp_path / "t.csv").write_text("when\n01/02/2024\n")
+    with pytest.raises(Mistake, match=r"'01/02/2024' in line 2: say the order, --dates when=dmy or mdy"):
+        read(tmp_path / "t.csv").with_dates({"when": None})
+
+
+def test_decimal_commas_are_asked_for(command: Command, tmp_path: Path) -> None:
+    columns = people(60)
+    columns["hours"] = [f"{hours},5" for hours in columns["hours"]]
+    path = write_csv(tmp_path / "t.csv", columns)
+    said = command("train", "--data", path, *SHORT).err
+    assert "--decimal ," in said and "--categorical hours" in said
+    assert read(path, Dialect(decimal=",")).columns["hours"][0] == int(columns["hours"][0][:-2]) + 0.5
+
+
+def test_ids_stay_as_they_are_written(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text("id,x\n007,1\n008,2\n")
+    assert read(tmp_path / "t.csv", Dialect(words=frozenset({"id"}))).columns["id"].tolist() == ["007", "008"]
