@@ -35,6 +35,7 @@ from fullcert.options import resolve
 from fullcert.reproduce import agt, best
 
 QUICK = {"samples": 300, "test": 60, "targets": 10, "steps": 2, "restarts": 1}
+HIDDEN = 8  # units of a hidden layer at most, of a small cut
 FLIPS = {"adult": (10, 50, 200), "breast-cancer": (1, 2, 3)}
 
 
@@ -64,7 +65,9 @@ def of_best(case: str, options: argparse.Namespace) -> Iterator[Work]:
     data = load(suite.dataset, folder(), options.seed)
     x, y = (torch.tensor(p, device=options.device)[: options.samples] for p in (data.train.inputs, data.train.labels))
     test = tuple(torch.tensor(p, device=options.device)[: options.test] for p in (data.test.inputs, data.test.labels))
-    for setting in suite.settings:
+    for given in suite.settings:
+        small = replace(given.recipe, hidden=min(given.recipe.hidden, HIDDEN)) if options.quick else given.recipe
+        setting = replace(given, recipe=small)
         moved = setting.epsilon if setting.at_test_time else None
         yield Work(
             case,
@@ -82,11 +85,11 @@ def of_best(case: str, options: argparse.Namespace) -> Iterator[Work]:
 
 def of_agt(case: str, options: argparse.Namespace) -> Iterator[Work]:
     """The recipes of Abstract Gradient Training."""
-    for wanted, _ in agt.magic_attacks() if case == "magic" else agt.mnist_attacks():
-        attack = wanted
-        if options.samples is not None and options.samples < attack.samples:
-            attack = attack.smaller(options.samples, attack.hidden, options.test or 1000)
-        attack = replace(attack, test=options.test or attack.test)
+    asked = [attack for attack, _ in (agt.magic_attacks() if case == "magic" else agt.mnist_attacks())]
+    if options.samples is not None and options.samples < asked[0].samples:
+        hidden = HIDDEN if options.quick else asked[0].hidden
+        asked = [attack.smaller(options.samples, hidden, options.test or 1000) for attack in asked]
+    for attack in dict.fromkeys(replace(one, test=options.test or one.test) for one in asked):
         data, device = load(attack.dataset, folder(), options.seed), torch.device(options.device)
         yield Work(
             f"{case}, {attack.steps} steps",
