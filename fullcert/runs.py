@@ -32,10 +32,10 @@ from fullcert.mistakes import Mistake
 OPTIONS, COLUMNS, STEPS, METRICS = "options.toml", "columns.json", "metrics.jsonl", "metrics.json"
 CERTIFICATE, EVALUATION, REPORT = "certificate.safetensors", "evaluation.json", "report.html"
 PICTURE, CHECKPOINT, SIGNATURE, AUDIT = "barriers.svg", "checkpoint.safetensors", "signature.json", "audit.json"
-# what is found out about a finished run, by name: each has a section of its own in the report
-BESIDE = {"audit": AUDIT}
+# what is found out about a finished run, by name: each has a section of its own, templates/sections/NAME.html
+BESIDE = {"curve": "curve.json", "attack": "attack.json", "audit": AUDIT}
 # in the order of their removal: a run that is half removed is neither finished nor resumed with options of another
-FILES = (METRICS, SIGNATURE, CHECKPOINT, OPTIONS, COLUMNS, STEPS, CERTIFICATE, EVALUATION, REPORT, PICTURE, AUDIT)
+FILES = (METRICS, SIGNATURE, CHECKPOINT, OPTIONS, COLUMNS, STEPS, CERTIFICATE, EVALUATION, REPORT, PICTURE, *BESIDE.values())
 
 
 def make_folder(path: Path) -> None:
