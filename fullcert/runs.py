@@ -35,7 +35,19 @@ PICTURE, CHECKPOINT, SIGNATURE, AUDIT = "barriers.svg", "checkpoint.safetensors"
 # what is found out about a finished run, by name: each has a section of its own, templates/sections/NAME.html
 BESIDE = {"curve": "curve.json", "attack": "attack.json", "audit": AUDIT}
 # in the order of their removal: a run that is half removed is neither finished nor resumed with options of another
-FILES = (METRICS, SIGNATURE, CHECKPOINT, OPTIONS, COLUMNS, STEPS, CERTIFICATE, EVALUATION, REPORT, PICTURE, *BESIDE.values())
+FILES = (
+    METRICS,
+    SIGNATURE,
+    CHECKPOINT,
+    OPTIONS,
+    COLUMNS,
+    STEPS,
+    CERTIFICATE,
+    EVALUATION,
+    REPORT,
+    PICTURE,
+    *BESIDE.values(),
+)
 
 
 def make_folder(path: Path) -> None:
