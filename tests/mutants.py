@@ -174,7 +174,7 @@ MUTANTS = [Mutant(*row) for row in [
     ("lift.py", "return center, torch.where(amount > 0, rounding.around(center, amount), center)", "return center, torch.stack((center - amount, center + amount))", "edge of the ball not rounded outwards"),
     ("rounding.py", "return around(center, radius * _lengthening(center.dtype))", "return torch.stack((center - radius, center + radius))", "edge of the ball of one radius not rounded outwards"),
     ("threats/lifting.py", "return self.symbols.of_samples(self.samples, self._fingerprints(), np.array(parts))", "return self.symbols.of_samples(np.arange(len(self.samples)), self._fingerprints(), np.array(parts))", "symbols by position in the batch"),
-    ("expansion.py", "total.index_add_(1, view.deep, elements[:, view.known])", "pass", "known rows lost in an expansion"),
+    ("expansion.py", "total.index_add_(1, view.deep, known)", "pass", "known rows lost in an expansion"),
     ("support.py", "return coefficients.scatter_add_(1, torch.where(known, places, 0), own)", "return coefficients", "own rows lost in the support"),
     ("support.py", "if self.all_known:", "if True:", "own rows of unseen samples lost in the support"),
     ("reduction.py", "weights = (generators / torch.where(scale > 0, scale, 1.0)).T.contiguous()", "weights = (0.5 * generators / torch.where(scale > 0, scale, 1.0)).T.contiguous()", "expansion of derived symbols halved"),
