@@ -90,7 +90,7 @@ def stepper(domain: str, arguments: argparse.Namespace) -> Callable[[], object]:
 def compiled_step(model: nn.Module, inputs: Tensor, targets: Tensor, index: Tensor) -> Callable[[], object]:
     """One compiled step of a certified training, ready to be called."""
     recipe = bf.Recipe(loss="bce", domain="interval", optimizer_options={"lr": 1e-3}, compile=True)
-    run = _Run(Prepared(model, (inputs, targets), bf.threats.Linf(EPSILON), recipe), callbacks=0)
+    run = _Run(Prepared(model, (inputs, targets), bf.threats.Linf(EPSILON), recipe))
     started = time.perf_counter()
     for number in range(3):
         run._next(index, number)

@@ -21,7 +21,7 @@ from .errors import (
 )
 from .lift import ball, centers, interval, lift
 from .prediction import Accuracy, Prediction
-from .progress import Step
+from .progress import Step, only_looks
 from .recipe import Recipe
 from .symbols import Symbols
 from .training import certify
@@ -60,6 +60,7 @@ __all__ = [
     "lift",
     "load",
     "losses",
+    "only_looks",
     "rounding",
     "rules",
     "threats",

@@ -27,6 +27,7 @@ def following(log: StepLog, hidden: bool) -> Iterator[Callable[[bf.Step], None]]
     with Progress(*columns, TimeElapsedColumn(), console=Console(stderr=True), disable=hidden) as bar:
         task = bar.add_task("", total=None, told="")
 
+        @bf.only_looks
         def update(step: bf.Step) -> None:
             told = f"loss {step.loss:.4f}, width {step.width:.1e}"
             if log.latest:
