@@ -30,7 +30,7 @@ mutants: $(INSTALLED)  ## plant bugs, one at a time, and show that the tests cat
 	.venv/bin/python tests/mutants.py
 
 bench: $(INSTALLED)
-	.venv/bin/python benchmarks/step_speed.py
+	.venv/bin/python -m fullcert.bench
 
 clean:
 	rm -rf runs/demo build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis

@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from fullcert.commands.bench import bench
 from fullcert.commands.certify import certify
 from fullcert.commands.datasets import datasets
 from fullcert.commands.report import report
@@ -25,6 +26,7 @@ application.command(epilog="Example: fullcert train --dataset two-moons --epsilo
 application.command(epilog="Example: fullcert certify runs/people new-people.csv --out answers.csv")(certify)
 application.command(epilog="Example: fullcert report runs/moons")(report)
 application.command(epilog="Example: fullcert reproduce epsilon --quick --figure epsilon.svg")(reproduce)
+application.command(epilog="Example: fullcert bench --case interval-2-20-1-cpu")(bench)
 application.command(epilog="Example: fullcert sign runs/moons --key my.key")(sign)
 application.command(epilog="Example: fullcert verify runs/moons --key my.key.pub")(verify)
 application.add_typer(datasets, name="datasets")
