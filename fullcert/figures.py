@@ -29,7 +29,7 @@ UNDECIDED = "#F4F4F4"
 MARKERS = ("o", "^")
 
 
-def barriers(recipe: Recipe, certificate: bf.Certificate, points: int = 90) -> bytes:
+def barriers(recipe: Recipe, certificate: bf.Certificate, points: int = 60) -> bytes:
     """A PNG of the certified regions of both classes, the undecided band and the training samples."""
     train = recipe.data.train
     known = ~np.isnan(train.inputs).any(1)  # a sample of which a value is missing has no place in the plane
