@@ -20,6 +20,7 @@ from .errors import (
     WrongContent,
 )
 from .lift import ball, centers, interval, lift
+from .many import certify_many
 from .prediction import Accuracy, Prediction
 from .progress import Step, only_looks
 from .recipe import Recipe
@@ -54,6 +55,7 @@ __all__ = [
     "ball",
     "centers",
     "certify",
+    "certify_many",
     "check",
     "errors",
     "interval",

@@ -25,6 +25,7 @@ from .compiler import compiled
 from .errors import BoundFlowError, OutsideBounds, VoidBounds
 from .prepared import Prepared
 from .progress import only_looks
+from .recipe import Recipe
 from .sets import Set
 from .traced import Backward, Function, NotTraceable, hold, inside, leaves_of, smallest_normal, traced_step
 from .training_state import Trainer, space_of
@@ -38,9 +39,11 @@ SMALL = 2**20  # parameters up to which steps are so short on a GPU that waiting
 ByRules = Callable[[Tensor, int, bool], Tensor]  # one step, without the schedule; whether plain training is as far
 
 
-def why_not(prepared: Prepared, steps: int, callbacks: Sequence[Callable[..., object]]) -> str | None:
-    """Why the steps of a run are not compiled; None: they are."""
-    recipe, threat = prepared.recipe, prepared.threat
+def why_not(
+    prepared: Prepared, steps: int, callbacks: Sequence[Callable[..., object]], recipe: Recipe | None = None
+) -> str | None:
+    """Why the steps of a run, or those of another recipe for it, are not compiled; None: they are."""
+    recipe, threat = recipe or prepared.recipe, prepared.threat
     if recipe.compile is False:
         return "compile=False"
     device = prepared.x.device.type
