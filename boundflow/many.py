@@ -31,6 +31,7 @@ from .threats import Lifted, Threat
 from .traced import Function, NotTraceable, hold, inside, leaves_of, smallest_normal, traced_step
 from .training import _Run, certify
 from .tripwire import REASONS
+from .tuning import COMPILED_STEPS
 
 
 def certify_many(
@@ -44,8 +45,9 @@ def certify_many(
 ) -> list[Certificate]:
     """Train every model under its own threat, all at once: as `certify` for each, and much faster for small ones.
 
-    ``seeds`` are those of the order of batches; by default that of the recipe. Where ``compile=False``, or steps cannot
-    be compiled, runs are made one by one. Nothing is shown and no checkpoint is written on the way.
+    ``seeds`` are those of the order of batches; by default that of the recipe. Where ``compile=False``, all runs are
+    too short to gain by it (``"auto"``), or steps cannot be compiled, runs are made one by one. Nothing is shown and no
+    checkpoint is written on the way.
     """
     recipe = (recipe or Recipe(domain="interval")).but(**fields)
     seeds = [recipe.seed] * len(models) if seeds is None else list(seeds)
@@ -193,6 +195,8 @@ def _why_one_by_one(runs: Sequence[_Run], recipe: Recipe) -> str | None:
         reason = why_not(run.prepared, 0, (), recipe.but(compile=True) if recipe.compile else recipe)
         if reason is not None:
             return reason
+    if recipe.compile == "auto" and len(runs) * len(runs[0].batches) < COMPILED_STEPS:
+        return f"fewer than {COMPILED_STEPS} steps of all runs do not make up for compiling"
     if recipe.schedule is not None:
         return "a schedule"
     if runs[0].prepared.x.device.type != "cpu":

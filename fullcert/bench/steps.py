@@ -19,7 +19,7 @@ from boundflow.training import _Run
 from fullcert.bench.cases import Measured, case
 from fullcert.bench.measuring import Work, peak, seconds, taking_turns
 
-EPSILON, RATE = 1e-6, 1e-30
+EPSILON, RATE = 1e-6, 1e-12
 
 
 def network(widths: tuple[int, ...]) -> nn.Sequential:

@@ -356,3 +356,14 @@ def test_outward_without_nextafter_goes_at_least_as_far(dtype: torch.dtype) -> N
     low, high = rounding.outward(pair)
     assert bool((lower <= low).all()) and bool((upper >= high).all())
     assert bool((lower >= points - 4 * info.eps * points.abs() - 4 * info.tiny).all())
+
+
+def test_constants_are_part_of_what_is_compiled() -> None:
+    def times(constant: Tensor) -> Any:
+        return lambda x: x * constant
+
+    given = [torch.ones(2)]
+    first, second = (make_fx(times(constant))(*given) for constant in (torch.ones(2), torch.full((2,), 3.0)))
+    assert first.code == second.code
+    assert compiler._key(first, given) != compiler._key(second, given)
+    assert compiler._key(first, given) != compiler._key(first, [torch.ones(2, dtype=torch.float64)])
