@@ -246,10 +246,14 @@ def test_a_compiler_that_gives_other_bounds_is_found(monkeypatch: pytest.MonkeyP
         certified(True)
 
 
-def test_compiled_functions_round_as_their_rules_charge() -> None:
+CUDA = pytest.param("cuda", marks=pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU"))
+
+
+@pytest.mark.parametrize("device", ["cpu", CUDA])
+def test_compiled_functions_round_as_their_rules_charge(device: str) -> None:
     """Functions of the table, in one compilation: each value is within the compiler's half of what is charged."""
     size = torch.logspace(-30, 1, 400, dtype=torch.float64).float()
-    points = torch.cat((-size, size))
+    points = torch.cat((-size, size)).to(device)
     table = [function for operator, function in FUNCTION_TABLE.items() if f"aten.{function.name}" in compiler.KNOWN]
     table.append(softplus_function(1.0, 40.0))
     assert {"tanh", "sigmoid", "exp", "log"} <= {function.name for function in table}
@@ -367,3 +371,32 @@ def test_constants_are_part_of_what_is_compiled() -> None:
     assert first.code == second.code
     assert compiler._key(first, given) != compiler._key(second, given)
     assert compiler._key(first, given) != compiler._key(first, [torch.ones(2, dtype=torch.float64)])
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+def test_replayed_steps_on_a_gpu_are_those_of_the_rules() -> None:
+    fields: dict[str, Any] = {"device": "cuda", "epochs": 40, "schedule": decaying}
+    by_rules, made = (certified(compile, **fields) for compile in (False, True))
+    assert made.record["compiled"] is True
+    require_same_or_wider(bounds(made), bounds(by_rules))
+
+
+def test_inputs_that_did_not_change_are_not_copied_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is replayed reads its own copies of the inputs; here the function itself stands in for a recording."""
+
+    def recorded(self: compiler.Replayed, function: Any) -> Any:
+        outputs = tuple(function(*self.inputs))
+
+        def replay() -> None:
+            for output, new in zip(outputs, function(*self.inputs), strict=True):
+                output.copy_(new)
+
+        return outputs, replay
+
+    monkeypatch.setattr(compiler.Replayed, "_recorded", recorded)
+    fixed, other = torch.ones(2), torch.zeros(2)
+    replayed = compiler.Replayed(lambda x, y: (x + y,), [fixed, other])
+    assert replayed(fixed, torch.full((2,), 2.0))[0].tolist() == [3.0, 3.0]
+    fixed.mul_(4)  # a new version of the same tensor
+    first, second = replayed(fixed, other), replayed(fixed, torch.ones(2))
+    assert first[0].tolist() == [4.0, 4.0] and second[0].tolist() == [5.0, 5.0]
