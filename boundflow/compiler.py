@@ -28,9 +28,10 @@ FLAGS: dict[str, object] = {
     "cpp.enable_floating_point_contract_flag": "off",
     "cpp.use_decompose_tanh": False,
 }
-# the same on a GPU: quotients rounded correctly, and results rounded to the dtype after every operation
+# the same on a GPU: quotients rounded correctly, no number flushed to zero, and no fused products and sums
 CUDA_FLAGS: dict[str, object] = {
-    "emulate_divison_rounding": True,
+    "eager_numerics.division_rounding": True,
+    "eager_numerics.disable_ftz": True,
     "emulate_precision_casts": True,
     "use_fast_math": False,
 }
