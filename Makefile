@@ -34,7 +34,7 @@ rounding-terms: $(INSTALLED)  ## remove every rounding term, one at a time, and 
 	.venv/bin/python tests/rounding_terms.py
 
 bench: $(INSTALLED)
-	.venv/bin/python benchmarks/step_speed.py
+	.venv/bin/python -m fullcert.bench
 
 clean:
 	rm -rf runs/demo build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis

@@ -26,8 +26,9 @@ from .errors import (
     WrongContent,
 )
 from .lift import ball, centers, interval, lift
+from .many import certify_many
 from .prediction import Accuracy, Prediction
-from .progress import Step
+from .progress import Step, only_looks
 from .recipe import Recipe
 from .symbols import Symbols
 from .training import certify
@@ -72,6 +73,7 @@ __all__ = [
     "ball",
     "centers",
     "certify",
+    "certify_many",
     "check",
     "curve",
     "errors",
@@ -79,6 +81,7 @@ __all__ = [
     "lift",
     "load",
     "losses",
+    "only_looks",
     "rounding",
     "rules",
     "threats",

@@ -15,6 +15,8 @@ class UnsupportedOperator(BoundFlowError, NotImplementedError):
 class VoidBounds(BoundFlowError):
     """A bound is infinite or NaN: the set says nothing any more."""
 
+    at_step: int | None = None  # of a certified training, where it is noticed some steps later
+
     def __init__(self, message: str, step: int | None = None):
         super().__init__(message)
         self.step = step

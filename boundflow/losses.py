@@ -24,7 +24,7 @@ from torch.nn import functional as F
 from . import rounding
 from .autograd_functions import applied, first_order, internal
 from .bounded import Bounded, unwrapped
-from .context import keeps_by_sample
+from .context import keeps_by_sample, thread
 from .errors import UnsupportedOperator
 from .operands import Operand, same_kind, symbols_of, value, varies
 from .rule_table import aten, replaces, rule
@@ -201,7 +201,7 @@ def cross_entropy(
             targets = targets * (1 - label_smoothing) + scale * (label_smoothing / classes)
     else:
         safe, own = _own_weights(target, scale, ignore_index)
-        hot = F.one_hot(safe, classes).to(logits.dtype)
+        hot = (safe.unsqueeze(-1) == torch.arange(classes, device=safe.device)).to(logits.dtype)
         smooth = scale * (label_smoothing / classes) * (target != ignore_index).unsqueeze(-1)
         targets = hot * own.unsqueeze(-1) * (1 - label_smoothing) + smooth
         divisor = _total(own, weight)
@@ -218,13 +218,18 @@ def _own_weights(target: Tensor, scale: Tensor, ignored: int) -> tuple[Tensor, T
         raise UnsupportedOperator("bounded class indices: give bounded class probabilities of shape (N, C)")
     kept = target != ignored
     safe = torch.where(kept, target, 0)
-    if bool((safe < 0).any()) or bool((safe >= len(scale)).any()):
+    known = ((safe >= 0) & (safe < len(scale))).all()
+    if thread.arithmetic.deferred is not None:
+        thread.arithmetic.deferred.append(known & kept.all())  # `_total` counts on it
+    elif not bool(known):
         raise ValueError(f"a target lies outside the {len(scale)} classes")
     return safe, scale[safe] * kept
 
 
 def _total(own: Tensor, weight: Tensor | None) -> Bounded | float:
     """What a weighted mean divides by: a count, or a sum of weights as plain PyTorch may round it."""
+    if weight is None and thread.arithmetic.deferred is not None:  # a step that is being traced: no target is ignored
+        return float(own.numel())
     total = own.sum()
     if weight is None:
         return float(total)

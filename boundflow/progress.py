@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, TextIO
+from typing import Any, TextIO, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -32,6 +32,25 @@ QUIET = 2.0  # seconds before anything is shown, and between two measurements
 SHARE = 0.1  # of the time may be spent on measuring
 REDRAWN, LOGGED = 0.1, 10.0  # seconds between two drawings, on a terminal and elsewhere
 WIDTH, LINE = 20, 120  # characters of the bar itself, and of a line in a log
+
+
+Looking = TypeVar("Looking", bound=Callable[..., object])
+
+
+class only_looks:
+    """Mark a callback that changes nothing: steps may then be compiled, which takes each for the same program.
+
+    ``@bf.only_looks`` above a function, or ``bf.only_looks(callback)``. Most callbacks only look; that they do is for
+    their author to say, since what code changes cannot be seen from outside.
+    """
+
+    def __new__(cls, callback: Looking) -> Looking:  # type: ignore[misc]
+        callback.only_looks = True  # type: ignore[attr-defined]
+        return callback
+
+    @staticmethod
+    def marks(callback: object) -> bool:
+        return bool(getattr(callback, "only_looks", False))
 
 
 @dataclass(frozen=True)
@@ -112,6 +131,8 @@ class Bar:
             if self.terminal:
                 self.stream.write("\n")
                 self.stream.flush()
+
+    only_looks = True
 
     def __call__(self, step: Step) -> None:
         self.step, now = step, self.clock()

@@ -21,7 +21,7 @@ import torch
 from torch import Tensor, nn
 
 from . import rounding
-from .bounded import exact
+from .bounded import Bounded, exact
 from .certificate import Certificate, versions
 from .checkpoint import EVERY, Checkpoint, Made
 from .chunks import accumulated, chunk_size, rows_fit
@@ -35,6 +35,7 @@ from .losses import LOSSES
 from .prepared import Prepared
 from .progress import SAMPLES, Bar, Step, shown
 from .recipe import Recipe
+from .sets import Set
 from .symbols import Symbols
 from .threats import Lifted, Linf, Threat
 from .training_state import space_of
@@ -75,7 +76,7 @@ def certify(
     at the end, and when the run is interrupted. With ``resume`` the run goes on from that file, if it is there, and
     gives the same certificate as one that was never interrupted; a file of another run is refused.
     """
-    run = _Run(Prepared(model, data, threat, (recipe or Recipe()).but(**fields)), len(callbacks))
+    run = _Run(Prepared(model, data, threat, (recipe or Recipe()).but(**fields)), callbacks)
     layers = {"layers": repr(run.prepared.model)}
     saved = Checkpoint(checkpoint, checkpoint_every, {**run.record, **layers}, run.observed, run.sets)
     made = saved.resume() if resume else Made()
@@ -84,7 +85,7 @@ def certify(
         callbacks = [*callbacks, bar]
     started = time.perf_counter() - made.seconds
     with saved, bar:
-        for step in run.steps(made, callbacks, bar):
+        for step in run.steps(made, callbacks, bar, kept=checkpoint is not None):
             made = step._replace(seconds=time.perf_counter() - started)
             saved.hold(made)  # after all callbacks have seen the step
     return run.certificate(made.void_at_step, time.perf_counter() - started)
@@ -93,7 +94,7 @@ def certify(
 class _Run:
     """One training: on observed data and on sets, step by step."""
 
-    def __init__(self, prepared: Prepared, callbacks: int):
+    def __init__(self, prepared: Prepared, callbacks: Sequence[Callback] = ()):
         self.prepared, recipe = prepared, prepared.recipe
         self.batches = recipe.batches(len(prepared.x), prepared.x.device)
         self.nominal, self.certified = copy.deepcopy(prepared.model), copy.deepcopy(prepared.model)
@@ -120,11 +121,16 @@ class _Run:
         if self.compiled is not None:
             self.record["compiled"] = True
 
-    def _compiled(self, callbacks: int) -> CompiledSteps | None:
+    def _compiled(self, callbacks: Sequence[Callback]) -> CompiledSteps | None:
         """The steps as compiled functions, if that is wanted and known to be the same program."""
         reason = why_not(self.prepared, len(self.batches), callbacks)
         if reason is None:
-            return CompiledSteps(self.prepared, self.sets, lambda model, batch: self._backward(model, batch, 0, None))
+            plain = [value for value in self.observed.parameters() if self.tripwire.outward]
+
+            def backward(model: nn.Module, batch: Lifted) -> Tensor:
+                return self._backward(model, batch, 0, None)
+
+            return CompiledSteps(self.prepared, self.sets, plain, backward, self._by_rules)
         if self.prepared.recipe.compile is True:
             raise ValueError(f"compile=True: {reason}")
         return None
@@ -170,8 +176,12 @@ class _Run:
 
     # --- steps ----------------------------------------------------------------------------------------------------
 
-    def steps(self, made: Made, callbacks: Sequence[Callback], bar: Bar) -> Iterator[Made]:
-        """Make all steps that are left, tell everyone, and say how far the run has come."""
+    def steps(self, made: Made, callbacks: Sequence[Callback], bar: Bar, kept: bool = False) -> Iterator[Made]:
+        """Make all steps that are left, tell everyone, and say how far the run has come.
+
+        Sets are there to be seen after every step where there are callbacks, or where each state is ``kept``.
+        """
+        shown = kept or bool(callbacks)
         if self.space is not None:
             self.space.attach(self.sets.optimizer)
         for number, index in enumerate(self.batches[made.steps :], start=made.steps):
@@ -182,28 +192,41 @@ class _Run:
             if void_at_step is None:
                 try:
                     loss = self._next(index, number)
-                except VoidBounds:
-                    void_at_step = number + 1
+                    if self.compiled is not None and (shown or number + 1 == len(self.batches)):
+                        self.compiled.settle()
+                        self.compiled.show()
+                except VoidBounds as void:
+                    void_at_step = void.at_step or number + 1
                     bar.void(void_at_step)
                 else:
-                    self.tripwire.step(number + 1)
                     if callbacks:
                         self._report(number + 1, loss, callbacks)
             made = Made(number + 1, void_at_step)
             yield made
         self.tripwire.read()
 
-    def _next(self, index: Tensor, number: int) -> Tensor:
-        """A step on sets, compiled or by the rules."""
+    def _next(self, index: Tensor, number: int) -> Set:
+        """A step on sets, compiled or by the rules, that the plain step must lie inside; gives the loss before it."""
         if self.compiled is not None and number >= FIRST:
             try:
-                return self.compiled.step(index, lambda: self._on_sets(index, number))
+                return self.compiled.step(index, number)
             except NotTraceable as reason:
                 if self.prepared.recipe.compile is True:
                     raise UnsupportedProgram(f"compile=True: {reason}") from None
                 self.compiled = None
                 del self.record["compiled"]
-        return self._on_sets(index, number)
+        loss = self._by_rules(index, number)
+        if self.sets.schedule is not None:
+            self.sets.schedule.step()
+        return loss.set
+
+    def _by_rules(self, index: Tensor, number: int, watched: bool = True) -> Bounded:
+        """A step on sets by the rules, but for that of the schedule, that the plain step must lie inside."""
+        loss = self._on_sets(index, number)
+        if watched:  # or plain training is further by now
+            self.tripwire.step(number + 1)
+        assert isinstance(loss, Bounded)
+        return loss
 
     def _on_observed(self, index: Tensor, number: int) -> None:
         """A step of ordinary training."""
@@ -218,7 +241,7 @@ class _Run:
         self.observed.step()
 
     def _on_sets(self, index: Tensor, number: int) -> Tensor:
-        """The same step on sets; gives the loss before it."""
+        """The same step on sets, without that of the schedule; gives the loss before it."""
         prepared, space = self.prepared, space_of(self.certified)
 
         def lifted(index: Tensor) -> Lifted:
@@ -227,7 +250,7 @@ class _Run:
 
         self.sets.optimizer.zero_grad()
         loss = self._gradients(self.certified, space, lifted, prepared.threat, index, number)
-        self.sets.step()
+        self.sets.optimizer.step()
         return loss
 
     def _rehearsed(self, model: nn.Module) -> None:
@@ -281,10 +304,10 @@ class _Run:
             value.backward()  # type: ignore[no-untyped-call]
         return value.detach()
 
-    def _report(self, number: int, loss: Tensor, callbacks: Sequence[Callback]) -> None:
+    def _report(self, number: int, loss: Set, callbacks: Sequence[Callback]) -> None:
         widths = [float((p.upper - p.lower).mean()) for p in self.certified.parameters()]  # type: ignore[attr-defined]
         width = sum(widths) / len(widths)
-        middle = float(loss.center)  # type: ignore[attr-defined]
+        middle = float(loss.form.center)
         step = Step(number, len(self.batches), middle, width, self.certified, self.nominal, self.record)
         for callback in callbacks:
             with space_of(self.certified).aside():

@@ -46,9 +46,9 @@ MOST_MIXED = 16
 SUM_TERMS = 2**24
 # Sets of one activation that are alive at a time, in rules and for the backward pass.
 COPIES_OF_AN_ACTIVATION = 6
-# Steps on intervals from which compiling them pays. 2-20-1, batch 100, two cores: 2.5 ms a step by the rules and
-# 0.3 ms compiled, which takes about half a minute.
-COMPILED_STEPS = 20_000
+# Steps on intervals from which compiling them pays. 2-20-1, batch 100: 2.5 ms a step by the rules and 0.2 ms compiled,
+# which takes 20 to 25 s of a core where nothing was compiled before, and 8 s where the files of the compiler are there.
+COMPILED_STEPS = 10_000
 # Bytes that certified training may take, unless told otherwise.
 MEMORY = 4 * 2.0**30
 # Bytes that rows of test inputs may take: a row a feature for small inputs, none for images.

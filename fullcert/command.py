@@ -17,8 +17,10 @@ EXTRA = frozenset({"typer", "rich", "matplotlib", "safetensors", "jinja2"})
 def main() -> None:
     """Run the command. A user's mistake is one sentence on standard error and exit code 2."""
     from fullcert.mistakes import Mistake
+    from fullcert.startup import waits_passively
     from fullcert.stopping import Stopped
 
+    waits_passively()
     code = 2
     try:
         from fullcert.commands import run

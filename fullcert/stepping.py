@@ -44,6 +44,8 @@ class StepLog:
             with suppress(OSError):  # what could not be written was told when it was tried
                 self.file.close()
 
+    only_looks = True  # changes nothing in the run, so steps may be compiled
+
     def __call__(self, step: bf.Step) -> None:
         self.steps = [line for line in self.steps if line["step"] < step.number]  # what a resumed run makes again
         seconds = time.perf_counter() - self.began

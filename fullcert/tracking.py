@@ -61,6 +61,8 @@ class TensorBoard:
     ) -> None:
         self.close()
 
+    only_looks = True  # changes nothing in the run, so steps may be compiled
+
     def __call__(self, step: bf.Step) -> None:
         seconds = self.clock() - self._before
         if self._writer is None:  # what an interrupted run wrote from this step on is replaced

@@ -7,6 +7,7 @@ import typer
 
 from fullcert.commands.attack import attack
 from fullcert.commands.audit import audit
+from fullcert.commands.bench import bench
 from fullcert.commands.certify import certify
 from fullcert.commands.datasets import datasets
 from fullcert.commands.inspect import inspect
@@ -37,6 +38,7 @@ application.command(epilog="Example: fullcert audit runs/people --budget 50 --ou
 application.command(epilog="Example: fullcert report runs/moons")(report)
 application.command(epilog="Example: fullcert reproduce epsilon --quick --figure epsilon.svg")(reproduce)
 application.command(epilog="Example: fullcert sweep --dataset iris --flips 1,2,4 --out runs/stands")(sweep)
+application.command(epilog="Example: fullcert bench --case interval-2-20-1-cpu")(bench)
 application.command(epilog="Example: fullcert sign runs/moons --key my.key")(sign)
 application.command(epilog="Example: fullcert verify runs/moons --key my.key.pub")(verify)
 application.add_typer(datasets, name="datasets")

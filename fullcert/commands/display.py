@@ -33,6 +33,7 @@ def following(log: StepLog, hidden: bool, forecast: str = "") -> Iterator[Callab
         task = bar.add_task("", total=None, told=forecast)
         began, first = time.monotonic(), len(log.steps)
 
+        @bf.only_looks
         def update(step: bf.Step) -> None:
             told = f"loss {step.loss:.3f}, width {step.width:.0e}"
             if log.latest:

@@ -22,6 +22,10 @@ Resume = Annotated[
 Overwrite = Annotated[
     bool, typer.Option("--overwrite", help="Replace the finished run in --out.", rich_help_panel="Run")
 ]
+Threads = Annotated[
+    int | None,
+    typer.Option(min=1, help="Threads on the processor.", show_default="by the work in a step", rich_help_panel="Run"),
+]
 Board = Annotated[Path | None, typer.Option(help="Folder for a TensorBoard log.", rich_help_panel="Run")]
 
 
@@ -33,6 +37,7 @@ def train(
     resume: Resume = False,
     overwrite: Overwrite = False,
     tensorboard: Board = None,
+    threads: Threads = None,
     json: results.Json = None,
     quiet: results.Quiet = False,
 ) -> None:
@@ -50,6 +55,7 @@ def train(
     import safetensors  # noqa: F401
 
     from fullcert.commands.display import working
+    from fullcert.startup import use_threads
     from fullcert.stopping import stoppable
     from fullcert.training import Recipe
 
@@ -62,6 +68,7 @@ def train(
             recipe = Recipe(options)  # all mistakes are found here, before anything is written
             if options.members:
                 check_votes(recipe, tensorboard)
+            use_threads(threads, recipe)
         with runs.begun(out) as lock:
             if lock:
                 begin(lock.folder, recipe, resume, overwrite)

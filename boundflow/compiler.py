@@ -1,0 +1,158 @@
+"""A graph of tensor operations as one fast function: compiled on a CPU, compiled and replayed on a GPU.
+
+The compiler fuses operations; it may neither contract nor reorder floating-point ones (`FLAGS`), and operators of which
+it is not known that they round as their rules charge are refused (`KNOWN`). Compiling takes seconds, so what this
+process has compiled is kept: the same operations on tensors of the same kind, with the same constants, are one
+function. Ten seeds of a recipe compile once.
+
+On a GPU the launches of a step are recorded once and replayed (`Replayed`): inputs are copied to where the recording
+read them, and what it wrote is copied out.
+"""
+
+from __future__ import annotations
+
+import threading
+import warnings
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.fx import GraphModule
+
+from .traced import Function, NotTraceable
+
+# nothing reordered or contracted, and tanh as it is: ``2 sigmoid(2 x) - 1`` would cancel
+FLAGS: dict[str, object] = {
+    "cpp.enable_unsafe_math_opt_flag": False,
+    "cpp.enable_floating_point_contract_flag": "off",
+    "cpp.use_decompose_tanh": False,
+}
+# the same on a GPU: quotients rounded correctly, no number flushed to zero, and no fused products and sums
+CUDA_FLAGS: dict[str, object] = {
+    "eager_numerics.division_rounding": True,
+    "eager_numerics.disable_ftz": True,
+    "emulate_precision_casts": True,
+    "use_fast_math": False,
+}
+# less work around the kernels of small steps; the shapes of inputs are ours, and always the same
+LEAN: dict[str, object] = {"size_asserts": False, "cpp_wrapper": True}
+# operators that the compiler computes with the roundings that the rules charge for: those that round not at all or
+# once, products and sums, and functions that were tried; not expm1, for instance, which it takes for exp(x) - 1
+KNOWN = frozenset(
+    f"aten.{name}"
+    for name in (
+        "add sub rsub mul div neg addcmul maximum minimum clamp clamp_min clamp_max nextafter sum mean "
+        "mm addmm bmm baddbmm dot mv abs sign relu threshold_backward sigmoid tanh exp log log1p softplus logit silu "
+        "logsumexp masked_fill eye arange scalar_tensor "
+        "amax amin aminmax max min where all any eq ne lt le gt ge logical_and logical_or logical_not "
+        "bitwise_and bitwise_or bitwise_not isfinite isnan "
+        "t transpose permute view reshape _unsafe_view expand unsqueeze squeeze flatten unflatten alias detach clone "
+        "copy unbind select slice stack cat flip index index_select gather split _to_copy to lift_fresh_copy "
+        "zeros ones full zeros_like ones_like full_like new_zeros new_ones new_full new_empty empty empty_like fill "
+        "zero"
+    ).split()
+)
+_COMPILED: dict[tuple[object, ...], Function] = {}  # of this process
+_LOCK = threading.Lock()  # the settings of the compiler are those of the process
+
+
+def compiled(graph: GraphModule, given: Sequence[Tensor]) -> Function:
+    """The function of a graph on tensors of these kinds; made once in a process."""
+    require_known_roundings(graph)
+    key = _key(graph, given)
+    with _LOCK:
+        if key not in _COMPILED:
+            _COMPILED[key] = _by_inductor(graph, given)
+        function = _COMPILED[key]
+    return Replayed(function, given) if given[0].is_cuda else function
+
+
+def _key(graph: GraphModule, given: Sequence[Tensor]) -> tuple[object, ...]:
+    """All that a compiled function depends on: operations, constants, and the kinds of inputs."""
+    constants = [
+        (name, str(value.dtype), tuple(value.shape), value.detach().cpu().numpy().tobytes())
+        for name, value in sorted((*graph.named_buffers(), *_constants(graph)))
+    ]
+    kinds = [(x.dtype, tuple(x.shape), x.stride(), x.device, x.requires_grad) for x in given]
+    return graph.code, tuple(constants), tuple(kinds), torch.get_num_threads()
+
+
+def _constants(graph: GraphModule) -> list[tuple[str, Tensor]]:
+    """Tensors that the tracer met and keeps as attributes."""
+    names = {str(node.target) for node in graph.graph.nodes if node.op == "get_attr"}
+    return [(name, getattr(graph, name)) for name in names - dict(graph.named_buffers()).keys()]
+
+
+def _by_inductor(graph: GraphModule, given: Sequence[Tensor]) -> Function:
+    import torch._inductor  # takes a while to import
+
+    for node in graph.graph.nodes:  # what the tracer remembers of its tensors, which the compiler finds out by itself
+        node.meta.pop("val", None)
+        node.meta.pop("tensor_meta", None)
+    config: Any = torch._inductor.config
+    needed = CUDA_FLAGS if given[0].is_cuda else FLAGS
+    if any(not _has(config, name) for name in needed):
+        raise NotTraceable(f"the compiler of PyTorch {torch.__version__} cannot be told to round as the rules charge")
+    lean = {} if given[0].is_cuda else {name: value for name, value in LEAN.items() if _has(config, name)}
+    with torch.no_grad(), warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # PyTorch's own, about its own
+        with config.patch({**needed, **lean}):
+            made: Function = torch._inductor.compile(graph, [*given])
+    return made
+
+
+def _has(config: Any, name: str) -> bool:
+    for part in name.split("."):
+        if not hasattr(config, part):
+            return False
+        config = getattr(config, part)
+    return True
+
+
+def require_known_roundings(graph: GraphModule) -> None:
+    """Refuse operators that were not tried, and division by a constant tensor, which may become two roundings."""
+    varying: set[Any] = set()
+    for node in graph.graph.nodes:
+        name = str(node.target).rpartition(".")[0].removesuffix("_")
+        if node.op == "call_function" and name.startswith("aten.") and name not in KNOWN:
+            raise NotTraceable(f"it is not known how a compiler rounds {name}")
+        if node.op == "placeholder" or any(argument in varying for argument in node.all_input_nodes):
+            varying.add(node)
+        divides = node.op == "call_function" and "aten.div" in str(node.target)
+        if divides and isinstance(node.args[1], torch.fx.Node) and node.args[1] not in varying:
+            raise NotTraceable("the step divides by a tensor that never changes")
+
+
+class Replayed:
+    """A function whose launches on a GPU were recorded once: calling it copies inputs in, replays, copies out.
+
+    Inputs that are the same tensor as the last time, such as the data, are not copied again; they must not have been
+    written to, which their version tells.
+    """
+
+    def __init__(self, function: Function, given: Sequence[Tensor]):
+        self.inputs = [x.detach().clone() for x in given]
+        self._held = [(id(x), x._version) for x in given]
+        self._given = list(given)  # so that no other tensor gets the same id
+        self.outputs, self._replay = self._recorded(function)
+
+    def _recorded(self, function: Function) -> tuple[tuple[Tensor, ...], Callable[[], None]]:
+        stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+        stream.wait_stream(torch.cuda.current_stream())
+        with torch.no_grad(), torch.cuda.stream(stream):  # what is loaded lazily is loaded before the recording
+            for _ in range(3):
+                function(*self.inputs)
+        torch.cuda.current_stream().wait_stream(stream)
+        graph = torch.cuda.CUDAGraph()
+        with torch.no_grad(), torch.cuda.graph(graph):
+            outputs = tuple(function(*self.inputs))
+        return outputs, graph.replay
+
+    def __call__(self, *given: Tensor) -> tuple[Tensor, ...]:
+        for number, (held, x) in enumerate(zip(self.inputs, given, strict=True)):
+            if self._held[number] != (id(x), x._version):
+                held.copy_(x)
+                self._held[number], self._given[number] = (id(x), x._version), x
+        self._replay()
+        return tuple(output.clone() for output in self.outputs)

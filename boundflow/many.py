@@ -1,0 +1,247 @@
+"""certify_many(): many trainings on intervals at once, over a leading axis.
+
+    one traced step, mapped over runs:  bounds (R, 2, ...), sample numbers (R, B)  ->  bounds (R, 2, ...)
+
+Runs of one recipe differ in numbers alone: initial weights, the order of batches, radii. So the step of the first run
+(`traced.py`) is mapped over all of them and compiled once, and plain training is mapped likewise. What is computed for
+a run is what its own compiled step computes, in another order of sums, which the rules charge for. Every run has its
+tripwire; a run whose bounds become void drops out, and its plain training goes on.
+
+Where steps cannot be compiled, or runs are not alike, they are certified one by one.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from .certificate import Certificate
+from .compiled import FIRST, why_not
+from .compiler import compiled
+from .errors import OutsideBounds, VoidBounds
+from .lift import Given
+from .losses import LOSSES
+from .prepared import Prepared
+from .recipe import Recipe
+from .threats import Lifted, Threat
+from .traced import Function, NotTraceable, hold, inside, leaves_of, smallest_normal, traced_step
+from .training import _Run, certify
+from .tripwire import REASONS
+from .tuning import COMPILED_STEPS
+
+
+def certify_many(
+    models: Sequence[nn.Module],
+    data: tuple[Given, Given],
+    recipe: Recipe | None = None,
+    *,
+    threats: Sequence[Threat],
+    seeds: Sequence[int] | None = None,
+    **fields: Any,
+) -> list[Certificate]:
+    """Train every model under its own threat, all at once: as `certify` for each, and much faster for small ones.
+
+    ``seeds`` are those of the order of batches; by default that of the recipe. Where ``compile=False``, all runs are
+    too short to gain by it (``"auto"``), or steps cannot be compiled, runs are made one by one. Nothing is shown and no
+    checkpoint is written on the way.
+    """
+    recipe = (recipe or Recipe(domain="interval")).but(**fields)
+    seeds = [recipe.seed] * len(models) if seeds is None else list(seeds)
+    if not len(models) == len(threats) == len(seeds) or not models:
+        raise ValueError(f"{len(models)} models, {len(threats)} threats and {len(seeds)} seeds: give as many of each")
+    recipes = [recipe.but(seed=seed) for seed in seeds]
+    started = time.perf_counter()
+    runs = [
+        _Run(Prepared(model, data, threat, one.but(compile=False)))
+        for model, threat, one in zip(models, threats, recipes, strict=True)
+    ]
+    try:
+        void = _Together(runs, recipe).trained()
+    except NotTraceable:
+        each = zip(models, threats, recipes, strict=True)
+        return [certify(model, data, one, threat=threat, progress=False) for model, threat, one in each]
+    seconds = (time.perf_counter() - started) / len(runs)
+    return [run.certificate(at, seconds) for run, at in zip(runs, void, strict=True)]
+
+
+class _Together:
+    """The runs of one recipe, step by step."""
+
+    def __init__(self, runs: list[_Run], recipe: Recipe):
+        reason = _why_one_by_one(runs, recipe)
+        if reason is not None:
+            raise NotTraceable(reason)
+        self.runs = runs
+        self.void: list[int | None] = [None] * len(runs)
+        self.trainers = [run.sets for run in runs]
+        self.data = [_lifted(run) for run in runs]
+        self._functions: dict[int, tuple[Function, Function]] = {}
+
+    def trained(self) -> list[int | None]:
+        """Make all steps; gives the steps at which bounds became void."""
+        batches = list(zip(*(run.batches for run in self.runs), strict=True))
+        for number, index in enumerate(batches[:FIRST]):
+            for place, run in enumerate(self.runs):
+                run._on_observed(index[place], number)
+                if number == 0:
+                    run.tripwire.rehearse(1, run.prepared.model, run._rehearsed)
+                self._by_rules(place, index[place], number, watched=True)
+        if len(batches) > FIRST:
+            self._collect()
+            for number, index in enumerate(batches[FIRST:], start=FIRST):
+                self._step(torch.stack(index), number)
+            self._show()
+        return self.void
+
+    def _by_rules(self, place: int, index: Tensor, number: int, watched: bool) -> None:
+        """A step of one run by the rules, which say whether its bounds have become void."""
+        if self.void[place] is None:
+            try:
+                self.runs[place]._by_rules(index, number, watched)
+            except VoidBounds:
+                self.void[place] = number + 1
+
+    # --- all runs as tensors ------------------------------------------------------------------------------------------
+
+    def _collect(self) -> None:
+        """Stack what the steps of all runs read and write; a run that is void by now takes the place of another."""
+        alive = [place for place, at in enumerate(self.void) if at is None]
+        if not alive:
+            raise NotTraceable("all runs are void at once")
+        place_of = [place if self.void[place] is None else alive[0] for place in range(len(self.runs))]
+        self.first = alive[0]
+        self.bounds = _stacked([[leaf.set.bounds for leaf in leaves_of(self.trainers[place])] for place in place_of])
+        self.tensors = _stacked([inside(data) for data in self.data])
+        self.plain = _stacked([_plain_state(run) for run in self.runs])
+        like = self.runs[0].prepared.x
+        self.observed, self.targets = self.runs[0].prepared.observed, self.runs[0].prepared.y
+        groups = self.runs[0].sets.optimizer.param_groups
+        self.rates = torch.tensor([float(group["lr"]) for group in groups], dtype=like.dtype, device=like.device)
+        self.tiny = smallest_normal(like)
+
+    def _step(self, index: Tensor, number: int) -> None:
+        known = self._functions.get(index.size(1))
+        plain_step, step = known or self._traced(index)
+        with torch.no_grad():
+            self.plain = list(plain_step(index, self.observed, self.targets, *self.plain))
+            parameters = self.plain[: len(self.runs[0].observed.parameters())]
+            before = self.bounds
+            *bounds, _, flags = step(index, self.rates, self.tiny, *self.tensors, *parameters, *before)
+        self.bounds = list(bounds)
+        read: list[list[bool]] = flags.tolist()
+        for place, (fine, lies_inside) in enumerate(read):
+            if self.void[place] is None and not (fine and lies_inside):
+                self._look_closer(place, index[place], number, before, fine)
+        self._functions[index.size(1)] = plain_step, step
+
+    def _look_closer(self, place: int, index: Tensor, number: int, before: list[Tensor], fine: bool) -> None:
+        """A step that was not fine is made again by the rules: void, or as they say."""
+        if fine:
+            raise OutsideBounds(f"the plain model of run {place} left its bounds at step {number + 1}. {REASONS}")
+        leaves = leaves_of(self.trainers[place])
+        for leaf, bounds in zip(leaves, before, strict=True):
+            hold(leaf, bounds[place])
+        self._by_rules(place, index, number, watched=False)
+        if self.void[place] is None:
+            for bounds, leaf in zip(self.bounds, leaves, strict=True):
+                bounds[place] = leaf.set.bounds
+
+    def _show(self) -> None:
+        """Every run as it is after the last step."""
+        for place, run in enumerate(self.runs):
+            for value, state in zip(_plain_state(run), self.plain, strict=True):
+                value.copy_(state[place])
+            if self.void[place] is None:
+                for leaf, bounds in zip(leaves_of(self.trainers[place]), self.bounds, strict=True):
+                    hold(leaf, bounds[place].clone())
+                run.record["compiled"] = True
+                run.tripwire.step(len(run.batches))
+
+    # --- the step of one run, mapped over all -------------------------------------------------------------------------
+
+    def _traced(self, index: Tensor) -> tuple[Function, Function]:
+        """Plain training as a graph of PyTorch's own operations, and the step on sets, compiled."""
+        from torch.fx.experimental.proxy_tensor import make_fx
+
+        run, place = self.runs[self.first], self.first
+        one = [index[place], self.rates, self.tiny, *(part[place] for part in self.tensors)]
+        plain = [value.detach() for value in run.observed.parameters()]
+        before = [bounds[place] for bounds in self.bounds]
+
+        def backward(model: nn.Module, batch: Lifted) -> Tensor:
+            return run._backward(model, batch, 0, None)
+
+        step = traced_step(run.sets, plain, backward, self.data[place], [*one, *plain, *before])
+        along = (0, None, None, *(0,) * (step.data + step.plain + step.leaves))
+        mapped = torch.func.vmap(step.graph, in_dims=along)
+        given = [index, self.rates, self.tiny, *self.tensors, *self.plain[: step.plain], *self.bounds]
+        state = (0,) * len(self.plain)
+        plain_mapped = torch.func.vmap(_plain_step(run), in_dims=(0, None, None, *state))
+        try:
+            graph = make_fx(mapped)(*given)
+            plain_graph = make_fx(plain_mapped)(index, self.observed, self.targets, *self.plain)
+        except RuntimeError as error:
+            raise NotTraceable("the step cannot be mapped over runs") from error
+        return plain_graph, compiled(graph, given)
+
+
+def _why_one_by_one(runs: Sequence[_Run], recipe: Recipe) -> str | None:
+    """Why runs are not made together; None: they are."""
+    for run in runs:
+        reason = why_not(run.prepared, 0, (), recipe.but(compile=True) if recipe.compile else recipe)
+        if reason is not None:
+            return reason
+    if recipe.compile == "auto" and len(runs) * len(runs[0].batches) < COMPILED_STEPS:
+        return f"fewer than {COMPILED_STEPS} steps of all runs do not make up for compiling"
+    if recipe.schedule is not None:
+        return "a schedule"
+    if runs[0].prepared.x.device.type != "cpu":
+        return "runs are made together on a CPU only"
+    alike = {(repr(run.prepared.model), tuple(len(part) for part in inside(_lifted(run)))) for run in runs}
+    return None if len(alike) == 1 else "models are not alike"
+
+
+def _lifted(run: _Run) -> Lifted:
+    prepared = run.prepared
+    samples = torch.arange(len(prepared.x), device=prepared.x.device)
+    return prepared.threat.lift(None, prepared.x, prepared.targets, samples)
+
+
+def _stacked(tensors: Sequence[Sequence[Tensor]]) -> list[Tensor]:
+    """Tensors of every run, stacked by place."""
+    return [torch.stack([part.detach() for part in parts]) for parts in zip(*tensors, strict=True)]
+
+
+def _plain_state(run: _Run) -> list[Tensor]:
+    """What a plain step reads and writes: parameters, and momentum where there is any."""
+    parameters, state = run.observed.parameters(), run.observed.optimizer.state
+    buffers = [state[parameter].get("momentum_buffer") for parameter in parameters]
+    return [*(value.detach() for value in parameters), *(buffer for buffer in buffers if buffer is not None)]
+
+
+def _plain_step(run: _Run) -> Function:
+    """A plain step of PyTorch's own SGD as a function of tensors."""
+    from torch.optim.sgd import sgd
+
+    model, loss = run.nominal, LOSSES[run.prepared.recipe.loss]
+    trained = {id(value) for value in run.observed.parameters()}
+    names = [name for name, value in model.named_parameters() if id(value) in trained]
+    (group,) = run.observed.optimizer.param_groups
+    options = {name: group[name] for name in ("weight_decay", "momentum", "lr", "dampening", "nesterov", "maximize")}
+
+    def step(index: Tensor, x: Tensor, y: Tensor, *state: Tensor) -> tuple[Tensor, ...]:
+        def value(parameters: tuple[Tensor, ...]) -> Tensor:
+            outputs = torch.func.functional_call(model, dict(zip(names, parameters, strict=True)), (x[index],))
+            return loss(outputs, y[index])
+
+        parameters = [part.clone() for part in state[: len(names)]]
+        buffers: list[Tensor | None] = [part.clone() for part in state[len(names) :]]
+        gradients = list(torch.func.grad(value)(tuple(parameters)))
+        sgd(parameters, gradients, buffers or [None] * len(names), foreach=False, **options)
+        return (*parameters, *(part for part in buffers if part is not None))
+
+    return step

@@ -1,0 +1,4 @@
+"""How long certified training takes, beside plain training of the same network in the same process.
+
+`fullcert bench`, or `python -m fullcert.bench` on a machine that has torch and numpy alone.
+"""

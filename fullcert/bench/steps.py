@@ -1,0 +1,109 @@
+"""One step on intervals or zonotopes beside an eager step of torch.optim.SGD on the same network and batch.
+
+The learning rate is so small that nothing moves: the time of a step does not depend on its numbers, and the plain
+parameters stay inside the sets while the steps of one kind are timed alone.
+"""
+
+import itertools
+import time
+from functools import partial
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+import boundflow as bf
+from boundflow.compiled import FIRST
+from boundflow.prepared import Prepared
+from boundflow.training import _Run
+from fullcert.bench.cases import Measured, case
+from fullcert.bench.measuring import Work, peak, seconds, taking_turns
+
+EPSILON, RATE = 1e-6, 1e-12
+
+
+def network(widths: tuple[int, ...]) -> nn.Sequential:
+    """A ReLU network of these widths."""
+    torch.manual_seed(0)
+    layers: list[nn.Module] = []
+    for inward, outward in itertools.pairwise(widths):
+        layers += [nn.Linear(inward, outward), nn.ReLU()]
+    return nn.Sequential(*layers[:-1])
+
+
+def batch_of(widths: tuple[int, ...], size: int, device: torch.device) -> tuple[Tensor, Tensor]:
+    """Random inputs, and labels as the loss of these outputs takes them."""
+    generator = torch.Generator().manual_seed(0)
+    x = torch.rand(size, widths[0], generator=generator)
+    y = torch.randint(0, max(2, widths[-1]), (size,), generator=generator)
+    return x.to(device), (y if widths[-1] > 1 else y.float().unsqueeze(1)).to(device)
+
+
+def plain_step(widths: tuple[int, ...], x: Tensor, y: Tensor) -> Work:
+    """An eager step of plain PyTorch."""
+    model = network(widths).to(x.device)
+    optimizer = torch.optim.SGD(model.parameters(), lr=RATE)
+    loss = F.cross_entropy if widths[-1] > 1 else F.binary_cross_entropy_with_logits
+
+    def step() -> None:
+        optimizer.zero_grad()
+        loss(model(x), y).backward()
+        optimizer.step()
+
+    return step
+
+
+def bounded_step(recipe: bf.Recipe, widths: tuple[int, ...], x: Tensor, y: Tensor) -> tuple[Work, float]:
+    """A step of a certified training with its tripwire, and the seconds that compiling took."""
+    model = network(widths).to(x.device)
+    run = _Run(Prepared(model, (x, y), bf.threats.Linf(EPSILON), recipe.but(optimizer_options={"lr": RATE})))
+    if run.space is not None:
+        run.space.attach(run.sets.optimizer)
+    index, number = torch.arange(len(x), device=x.device), itertools.count()
+    for _ in range(FIRST):
+        run._next(index, next(number))
+    started = time.perf_counter()
+    run._next(index, next(number))
+    took = time.perf_counter() - started
+    return lambda: run._next(index, next(number)), took
+
+
+def measured(recipe: bf.Recipe, widths: tuple[int, ...], size: int, device: torch.device) -> Measured:
+    """Steps with bounds and without, taking turns."""
+    x, y = batch_of(widths, size, device)
+    recipe = recipe.but(loss="ce" if widths[-1] > 1 else "bce")
+    with peak(device) as held:
+        bounded, first = bounded_step(recipe, widths, x, y)
+        plain = plain_step(widths, x, y)
+        for work in (bounded, plain):
+            seconds(work, device, 3)
+        best = taking_turns({"bounded": bounded, "plain": plain}, device)
+    compiled = {"first_call_seconds": first} if recipe.compile is True else {}
+    return Measured(best["bounded"], best["plain"], held.bytes, details=compiled)
+
+
+INTERVAL, ZONOTOPE = bf.Recipe(domain="interval", compile=True), bf.Recipe(domain="zonotope", order=20)
+NETWORKS: dict[str, tuple[tuple[int, ...], int]] = {
+    "2-20-1": ((2, 20, 1), 100),
+    "784-10-10-1": ((784, 10, 10, 1), 100),
+    "784-512-512-1": ((784, 512, 512, 1), 250),
+    "4096": ((4096, 4096, 4096, 10), 1024),
+}
+STEPS = (
+    ("interval", "2-20-1", "cpu"),
+    ("interval", "784-10-10-1", "cpu"),
+    ("interval", "784-512-512-1", "cpu"),
+    ("interval", "2-20-1", "cuda"),
+    ("interval", "784-10-10-1", "cuda"),
+    ("interval", "4096", "cuda"),
+    ("zonotope", "2-20-1", "cpu"),
+    ("zonotope", "2-20-1", "cuda"),
+)
+for domain, named, place in STEPS:
+    widths, size = NETWORKS[named]
+    case(
+        f"{domain}-{named}-{'gpu' if place == 'cuda' else 'cpu'}",
+        f"a step on {domain}s of {'-'.join(map(str, widths))}, batch {size}, beside a plain step",
+        device=place,
+        quick=True,
+    )(partial(measured, INTERVAL if domain == "interval" else ZONOTOPE, widths, size))

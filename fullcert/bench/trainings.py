@@ -1,0 +1,158 @@
+"""Whole trainings under a threat, from the first step to the certified test set, beside plain training alone."""
+
+import copy
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+import boundflow as bf
+from boundflow.losses import LOSSES
+from fullcert.bench.cases import Measured, case
+from fullcert.bench.measuring import peak, seconds
+from fullcert.datasets import load
+from fullcert.evaluation import measure, on_test
+from fullcert.mistakes import Mistake
+from fullcert.options import resolve
+from fullcert.reproduce.agt import Attack, certified, network, tensors
+from fullcert.training import Recipe
+
+
+def timed(work: Callable[[], float | None], plain: Callable[[], object] | None, device: torch.device) -> Measured:
+    """One training and its accuracy; plain training before and after it, the better of both."""
+    times = [seconds(plain, device)] if plain is not None else []
+    accuracy: list[float | None] = []
+    with peak(device) as held:
+        took = seconds(lambda: accuracy.append(work()), device)
+    times += [seconds(plain, device)] if plain is not None else []
+    return Measured(1000 * took, 1000 * min(times) if times else None, held.bytes, accuracy[0])
+
+
+# --- recipes of Abstract Gradient Training ----------------------------------------------------------------------------
+
+
+def attacked(attack: Attack, device: torch.device) -> Measured:
+    data = load(attack.dataset, Path(os.environ.get("BOUNDFLOW_DATA", "data")), 0)
+    x, y = tensors(data.train, attack.samples, device)
+    recipe = bf.Recipe(loss="ce", optimizer_options={"lr": attack.lr}, epochs=attack.steps)
+    model = network(attack, x.shape[1], data.classes)
+    return timed(lambda: certified(attack, 0, device).value, lambda: plainly(model, recipe, x, y), device)
+
+
+HALF_MOONS = Attack("half-moons", 3000, 128, 4, 2.0, 0.6, k=200, epsilon=0.01)
+MAGIC = Attack("magic", 15216, 128, 3, 1.0, 0.6, k=15216, epsilon=0.01)
+MNIST = Attack("mnist-32", 60000, 0, 2, 5.0, 1.0, k=10, labels=True, test=1000)
+ATTACKS: dict[str, tuple[str, Attack]] = {
+    "half-moons-200": ("half-moons 6-128-2, 200 of 3000 samples moved, 4 steps", HALF_MOONS),
+    "magic-all": ("MAGIC 10-128-2, all samples moved by 0.01, 3 steps", MAGIC),
+    "magic-200-3": ("MAGIC 10-128-2, 200 samples moved by 0.01, 3 steps", replace(MAGIC, k=200)),
+    "magic-200-4": ("MAGIC 10-128-2, 200 samples moved by 0.01, 4 steps", replace(MAGIC, k=200, steps=4)),
+    "mnist-32-10": ("MNIST on 32 components, linear, 10 flipped labels, 2 steps", MNIST),
+    "mnist-32-100": ("MNIST on 32 components, linear, 100 flipped labels, 2 steps", replace(MNIST, k=100)),
+}
+for name, (title, attack) in ATTACKS.items():
+    case(f"{name}-gpu", title, device="cuda")(partial(attacked, attack))
+    case(f"{name}-cpu", title)(partial(attacked, attack))
+
+
+# --- a head on fixed features -----------------------------------------------------------------------------------------
+
+
+def gaussian_classes(samples: int, generator: torch.Generator, means: Tensor) -> tuple[Tensor, Tensor]:
+    """Classes of ten Gaussians, in float64."""
+    labels = torch.randint(0, len(means), (samples,), generator=generator)
+    noise = torch.randn(samples, means.shape[1], generator=generator, dtype=torch.float64)
+    return means[labels] + 0.0265 * noise, labels
+
+
+@case("head-512", "a linear head, 50,000 x 512, ten classes, 50 flipped labels, 5 steps", device="cuda")
+def head(device: torch.device) -> Measured:
+    generator = torch.Generator().manual_seed(0)
+    means = 0.0375 * torch.randn(10, 512, generator=generator, dtype=torch.float64)
+    x, y = (part.to(device) for part in gaussian_classes(50_000, generator, means))
+    test = [part.to(device) for part in gaussian_classes(2_000, generator, means)]
+    torch.manual_seed(0)
+    model = nn.Linear(512, 10).double()
+    recipe = bf.Recipe(loss="ce", optimizer_options={"lr": 2.0}, epochs=5, memory=64e9, device=device)
+
+    def work() -> float:
+        made = bf.certify(model, (x, y), recipe, threat=bf.threats.AtMost(50, bf.threats.Labels()), progress=False)
+        return 100 * made.accuracy(test[0], test[1]).certified
+
+    return timed(work, lambda: plainly(model, recipe, x, y), device)
+
+
+def plainly(model: nn.Module, recipe: bf.Recipe, x: Tensor, y: Tensor) -> None:
+    """The same training without sets."""
+    trainer = recipe.trainer(copy.deepcopy(model).to(x.device, x.dtype))
+    for index in recipe.batches(len(x), x.device):
+        trainer.optimizer.zero_grad()
+        LOSSES[recipe.loss](trainer.model(x[index]), y[index]).backward()
+        trainer.step()
+
+
+# --- what the command does --------------------------------------------------------------------------------------------
+
+
+def commanded(options: dict[str, Any]) -> float:
+    """Train with the defaults of the command, and certify its test set."""
+    recipe = Recipe(resolve(options, {}))
+    certificate = recipe.certify([])
+    return 100 * float(measure(recipe, certificate, on_test(recipe, certificate))["certified_accuracy"])
+
+
+@case("digits", "digits of scikit-learn, linear, 3 flipped labels, defaults of the command")
+def digits(device: torch.device) -> Measured:
+    return timed(lambda: commanded({"dataset": "digits", "flip_labels": 3}), None, device)
+
+
+@case("table-20000", "a table of 20,000 rows, 3 classes, 8 mixed columns, 5 flipped labels, 5 steps")
+def table(device: torch.device) -> Measured:
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "table.csv"
+        path.write_text(mixed_table(20_000))
+        options = {"data": str(path), "target": "class", "flip_labels": 5, "steps": 5}
+        return timed(lambda: commanded(options), None, device)
+
+
+def mixed_table(rows: int) -> str:
+    """Four numbers and four categories of four values each: 20 columns once encoded. The class goes by all of them."""
+    generator = np.random.RandomState(0)
+    numbers, kinds = generator.normal(size=(rows, 4)), generator.randint(4, size=(rows, 4))
+    score = numbers @ np.array([1.0, -0.5, 0.5, 0.25]) + (kinds @ np.array([0.5, -0.25, 0.25, -0.5]))
+    labels = np.digitize(score + 0.1 * generator.normal(size=rows), np.quantile(score, [1 / 3, 2 / 3]))
+    head = ",".join([*(f"number{i}" for i in range(4)), *(f"kind{i}" for i in range(4)), "class"])
+    lines = [
+        ",".join([*(f"{value:.6f}" for value in row), *("abcd"[kind] for kind in kind_row), f"class{label}"])
+        for row, kind_row, label in zip(numbers, kinds, labels, strict=True)
+    ]
+    return "\n".join([head, *lines]) + "\n"
+
+
+def command_runs(count: int, device: torch.device) -> Measured:
+    """So many `fullcert train` at once, from start to report."""
+    with tempfile.TemporaryDirectory() as folder:
+        arguments = ["train", "--dataset", "two-moons", "--epsilon", "1e-3", "--quiet", "--out"]
+
+        def work() -> None:
+            started = [
+                subprocess.Popen([sys.executable, "-m", "fullcert", *arguments, f"{folder}/{number}"])
+                for number in range(count)
+            ]
+            if any([run.wait() for run in started]):
+                raise Mistake("fullcert train has failed: try it by itself")
+
+        return Measured(1000 * seconds(work, device))
+
+
+case("command-two-moons", "fullcert train on Two-Moons, from start to report", quick=True)(partial(command_runs, 1))
+case("command-two-moons-twice", "two of them at once")(partial(command_runs, 2))

@@ -1,0 +1,47 @@
+"""What the command sets before torch is imported, and how many threads it uses.
+
+Threads of OpenMP that have nothing to do spin at barriers, and take the cores from whoever has work: beside another
+busy process, two threads were four times slower than one. So they sleep instead, which must be said before torch is
+loaded. And small tensors do not profit from several threads at all: how many are used goes by the work in a step.
+"""
+
+import os
+import sys
+from typing import Any
+
+PASSIVE = {"OMP_WAIT_POLICY": "PASSIVE", "GOMP_SPINCOUNT": "0", "KMP_BLOCKTIME": "0"}
+# Products in a step from which two threads are faster than one on an idle machine; on a busy one they hardly ever are.
+WORTH_THREADS = 2**30
+OF_INTERVALS = 6  # products that a layer has for each of the plain one
+
+
+def waits_passively() -> None:
+    """Let waiting threads sleep, unless the user has said otherwise; nothing where torch is loaded already."""
+    if "torch" not in sys.modules:
+        for name, value in PASSIVE.items():
+            os.environ.setdefault(name, value)
+
+
+def threads_for(parameters: int, samples: int, rows: int | None) -> int:
+    """How many threads a step is worth: of so many trained parameters and samples; ``rows`` of zonotopes."""
+    work = parameters * samples * (OF_INTERVALS if rows is None else max(rows, OF_INTERVALS))
+    return 1 if work < WORTH_THREADS else cores()
+
+
+def cores() -> int:
+    """The cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def use_threads(wanted: int | None, recipe: Any) -> int:
+    """Set the number of threads: as wanted, as the environment says, or by the work in a step."""
+    import torch
+
+    if wanted is None and "OMP_NUM_THREADS" not in os.environ:
+        options = recipe.options
+        trained = sum(part.numel() for part in recipe.initial.parameters() if part.requires_grad)
+        rows = options.order * trained if options.domain == "zonotope" else None
+        wanted = threads_for(trained, options.batch_size or len(recipe.data.train.labels), rows)
+    if wanted is not None:
+        torch.set_num_threads(wanted)
+    return torch.get_num_threads()

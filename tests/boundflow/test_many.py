@@ -1,0 +1,99 @@
+"""Many runs at once give what each gives alone, up to rounding, and poisoned runs lie inside."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+import boundflow as bf
+from boundflow import compiler, many
+
+X = torch.randn(10, 2, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+Y = (X[:, 0] > 0).long()
+RECIPE = bf.Recipe(
+    loss="bce", domain="interval", epochs=3, batch_size=4, optimizer_options={"lr": 0.1, "momentum": 0.5}
+)
+
+
+def network(seed: int, outputs: int = 1) -> nn.Module:
+    torch.manual_seed(seed)
+    return nn.Sequential(nn.Linear(2, 3), nn.Tanh(), nn.Linear(3, outputs)).double()
+
+
+def together(radii: list[float], recipe: bf.Recipe = RECIPE, outputs: int = 1) -> list[bf.Certificate]:
+    models = [network(seed, outputs) for seed in range(len(radii))]
+    threats = [bf.threats.Linf(radius) for radius in radii]
+    return bf.certify_many(models, (X, Y), recipe, threats=threats, seeds=range(len(radii)))
+
+
+def bounds(certificate: bf.Certificate) -> list[Tensor]:
+    assert certificate.model is not None
+    return [p.set.bounds for p in certificate.model.parameters()]  # type: ignore[attr-defined]
+
+
+@pytest.fixture(autouse=True)
+def traced(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The graph as it was traced, without a compiler, which takes a while."""
+    monkeypatch.setattr(compiler, "_by_inductor", lambda graph, given: graph)
+    monkeypatch.setattr(compiler, "_COMPILED", {})
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [{}, {"loss": "ce"}, {"loss": "mse", "optimizer_options": {"lr": 0.1, "weight_decay": 0.01}}],
+    ids=["bce", "ce", "mse"],
+)
+def test_runs_at_once_are_the_runs_alone(fields: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(many, "certify", None)  # nothing is made one by one
+    recipe, outputs = RECIPE.but(**fields), 2 if fields.get("loss") == "ce" else 1
+    radii = [1e-3, 1e-2, 3e-3]
+    for seed, certificate in enumerate(together(radii, recipe, outputs)):
+        threat = bf.threats.Linf(radii[seed])
+        alone = bf.certify(network(seed, outputs), (X, Y), recipe.but(seed=seed, compile=False), threat=threat)
+        for made, by_rules in zip(bounds(certificate), bounds(alone), strict=True):
+            width = by_rules[1] - by_rules[0]
+            assert bool((made - by_rules).abs().le(1e-3 * width).all())
+        for one, other in zip(certificate.nominal.parameters(), alone.nominal.parameters(), strict=True):
+            assert torch.allclose(one, other, rtol=1e-12)
+
+
+def test_poisoned_trainings_lie_inside() -> None:
+    radii = [1e-3, 1e-2]
+    for seed, certificate in enumerate(together(radii)):
+        recipe = RECIPE.but(seed=seed)
+        for number in range(10):
+            moves = torch.randint(0, 2, X.shape, generator=torch.Generator().manual_seed(number)) * 2 - 1
+            model, x = network(seed), X + radii[seed] * moves
+            optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.5)
+            for index in recipe.batches(len(X), X.device):
+                optimizer.zero_grad()
+                F.binary_cross_entropy_with_logits(model(x[index]), Y[index].double().unsqueeze(1)).backward()
+                optimizer.step()
+            for value, (lower, upper) in zip(model.parameters(), bounds(certificate), strict=True):
+                assert bool(((lower <= value) & (value <= upper)).all())
+
+
+def test_a_run_whose_bounds_become_void_leaves_the_others_alone() -> None:
+    recipe = RECIPE.but(epochs=12, optimizer_options={"lr": 20.0})
+    radii = [1e-9, 1e300, 1.0]
+    found = together(radii, recipe)
+    for seed, certificate in enumerate(found):
+        threat = bf.threats.Linf(radii[seed])
+        alone = bf.certify(network(seed), (X, Y), recipe.but(seed=seed, compile=False), threat=threat)
+        assert certificate.void_at_step == alone.void_at_step
+    assert found[0].void_at_step is None or found[0].void_at_step > 2
+
+
+def test_what_cannot_be_made_at_once_is_made_one_by_one() -> None:
+    schedule = lambda optimizer: torch.optim.lr_scheduler.StepLR(optimizer, 1)  # noqa: E731
+    found = together([1e-3, 1e-2], RECIPE.but(schedule=schedule, compile="auto"))
+    assert all(one.model is not None and "compiled" not in one.record for one in found)
+
+
+def test_as_many_models_as_threats_are_needed() -> None:
+    with pytest.raises(ValueError, match="as many of each"):
+        bf.certify_many([network(0)], (X, Y), RECIPE, threats=[])

@@ -1,0 +1,49 @@
+"""Threads of the command: they sleep where they wait, and there are as many as the work is worth."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from fullcert import startup
+
+
+def test_small_steps_get_one_thread_and_large_ones_all() -> None:
+    assert startup.threads_for(81, 100, None) == 1
+    assert startup.threads_for(101, 1000, 20 * 101) == 1
+    assert startup.threads_for(10**6, 1000, None) == startup.cores()
+
+
+def test_waiting_threads_sleep_unless_told_otherwise(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "modules", {name: part for name, part in sys.modules.items() if name != "torch"})
+    monkeypatch.setattr(os, "environ", {"OMP_WAIT_POLICY": "ACTIVE"})
+    startup.waits_passively()
+    assert os.environ == {"OMP_WAIT_POLICY": "ACTIVE", "GOMP_SPINCOUNT": "0", "KMP_BLOCKTIME": "0"}
+
+
+PROGRAM = """
+import os, sys
+sys.argv[1:] = ["train", "--dataset", "two-moons", "--hidden", "4", "--steps", "1", "--quiet", *sys.argv[1:]]
+from fullcert.command import main
+try:
+    main()
+except SystemExit as end:
+    import torch
+    print(end.code, torch.get_num_threads(), os.environ["OMP_WAIT_POLICY"])
+"""
+
+
+@pytest.mark.parametrize(("flags", "threads"), [((), 1), (("--threads", "2"), 2)], ids=["by-work", "wanted"])
+def test_the_command_sets_threads_before_torch_is_there(flags: tuple[str, ...], threads: int) -> None:
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("OMP_")}
+    command = [sys.executable, "-c", PROGRAM, *flags]
+    result = subprocess.run(command, capture_output=True, text=True, env=environment)
+    assert result.stdout.split() == ["0", str(threads), "PASSIVE"], result.stderr
+
+
+def test_a_run_refuses_no_threads() -> None:
+    result = subprocess.run(
+        [sys.executable, "-m", "fullcert", "train", "--threads", "0"], capture_output=True, text=True
+    )
+    assert result.returncode == 2 and "threads" in result.stderr
