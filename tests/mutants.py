@@ -177,7 +177,7 @@ MUTANTS = [Mutant(*row) for row in [
     ("rules/gates.py", "return Set(~_truth(x, x.dim()).flip(0), None, x.symbols)", "return Set(~_truth(x, x.dim()), None, x.symbols)", "not does not swap the ends"),
     ("rules/selections.py", "torch.stack((low > others, high >= low.amax(-1, keepdim=True)))", "torch.stack((low > others, high > high.mean(-1, keepdim=True)))", "possible maxima missed"),
     ("rules/selections.py", "rounding.up(form.radius + off + rounding", "rounding.up(form.radius + rounding", "others may exceed the chosen entry"),
-    ("rules/linear.py", "if isinstance(y, Set) and y.parameter and varies(x):", "if isinstance(y, Set) and y.parameter and isinstance(x, Set):", "a plain gradient is looked at again after it was written to"),
+    ("rules/linear.py", "rest = selected(x, lambda v, lead: v.clone()) if x.exact else x", "rest = x", "a plain gradient is looked at again after it was written to"),
     ("rules/constants.py", "if source.exact:  # its memory", "if False:  # its memory", "a set shares the memory of a plain tensor that was copied into it"),
     ("rules/selections.py", "forms = [composed.form, composed.untouched.form]", "forms = [composed.untouched.form, composed.untouched.form]", "the touched state of a maximum taken for the clean one"),
     ("rules/softmax.py", "off = rounding.deviation(softmax_bounds(view.bounds), p)", "off = rounding.deviation(softmax_bounds(over.views[-1][0].bounds), p)", "slopes of log_softmax taken where samples were left alone"),

@@ -371,8 +371,9 @@ def add(x: Operand, y: Operand, *, alpha: float = 1) -> Set:
         terms = [(x, 1 + alpha * decay), (remembered.rest, float(alpha))]
         charged = [(x, 1 + abs(alpha * decay)), (remembered.rest, float(alpha))]
     result = combination("add", terms, charged=charged)
-    if isinstance(y, Set) and y.parameter and varies(x):
-        result.remembered = Remembered(x, y, float(alpha))
+    if isinstance(y, Set) and y.parameter and isinstance(x, Set):
+        rest = selected(x, lambda v, lead: v.clone()) if x.exact else x  # a plain tensor may be written to
+        result.remembered = Remembered(rest, y, float(alpha))
     return result
 
 
