@@ -126,7 +126,7 @@ class Probe(Tensor):
     @classmethod
     def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs, walk = kwargs or {}, cls.walk
-        if func not in FUNCTIONS:
+        if func not in FUNCTIONS or func is Tensor.add_:  # what writes into a set is known by its operator
             with torch._C.DisableTorchFunctionSubclass():
                 return func(*args, **kwargs)
         name = _name(func)
