@@ -15,7 +15,12 @@ from boundflow import compiler, many
 X = torch.randn(10, 2, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
 Y = (X[:, 0] > 0).long()
 RECIPE = bf.Recipe(
-    loss="bce", domain="interval", epochs=3, batch_size=4, optimizer_options={"lr": 0.1, "momentum": 0.5}
+    loss="bce",
+    domain="interval",
+    epochs=3,
+    batch_size=4,
+    optimizer_options={"lr": 0.1, "momentum": 0.5},
+    compile=True,
 )
 
 
