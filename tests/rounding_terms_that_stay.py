@@ -58,13 +58,13 @@ STAYS: dict[str, str] = {
     "rules/bilinear.py radius_of_product: rounding.up(second.radius + rounded)": SPARE_CHARGE,
     "rules/bilinear.py radius_of_product: rounding.up(a.form.radius + charge * a.form.modulus)": SPARE_CHARGE,
     "rules/bilinear.py radius_of_product: rounding.up(b.form.radius + charge * b.form.modulus)": SPARE_CHARGE,
-    "rules/bilinear.py _middle: rounding.middle(x.bounds)": SPARE_CHARGE,
-    "rules/bilinear.py contraction: rounding.around(center, radius)": SPARE_CHARGE,
-    "rules/bilinear.py _affine_contraction: rounding.around(*_ball_product(a, b, f, terms))": SPARE_CHARGE,
-    "rules/bilinear.py _interval: rounding.around(*_ball_product(_interval_alone(a), _interval_alone(b), f, terms))": (
+    "rules/bilinear.py middle: rounding.middle(x.bounds)": SPARE_CHARGE,
+    "rules/contractions.py contraction: rounding.around(center, radius)": SPARE_CHARGE,
+    "rules/contractions.py _affine_contraction: rounding.around(*ball_product(a, b, f, terms))": SPARE_CHARGE,
+    "rules/bilinear.py interval_of: rounding.around(*ball_product(interval_alone(a), interval_alone(b), f, terms))": (
         SPARE_CHARGE
     ),
-    "rules/bilinear.py _worst_product: rounding.widened(clean.sum(1), charge)": SPARE_CHARGE,
+    "rules/sample_sums.py worst_product: rounding.widened(clean.sum(1), charge)": SPARE_CHARGE,
     "support.py Support.__call__: rounding.up(torch.cat(reaches, 2))": (
         "one addition of the error of an expansion: the reach has left n + 6 roundings of itself, and the error M + 10"
     ),

@@ -1,4 +1,8 @@
-"""Floats are widened in `boundflow/rounding.py` alone: nowhere else is a neighbour taken or a factor near 1 written."""
+"""Floats are widened in `boundflow/rounding.py` alone: nowhere else is a neighbour taken or a factor near 1 written.
+
+What an attacker may do is no bound, and rounds the other way, inwards. It is held against the bounds, so it shares none
+of their rounding: a mistake there would then be in both.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +15,14 @@ import pytest
 ROOT = Path(__file__).parents[2]
 ONLY = ROOT / "boundflow" / "rounding.py"
 DRAWN = {ROOT / "fullcert" / "report" / "axes.py"}  # where a tick stands is no bound
+INWARDS = {  # attacks, each with what it rounds
+    "boundflow/attacks/freedoms.py": "amounts, down: an attacker has no more than the threat says",
+    "boundflow/attacks/membership.py": "how far boxes move a value, down: what is taken for a member is one",
+    "boundflow/attacks/steepest.py": "moved values, towards the observed ones, until they are members",
+    "fullcert/poisoning.py": "drawn values, towards the observed ones, until they are no further than the amounts",
+}
 SOURCES = sorted({p for name in ("boundflow", "fullcert") for p in (ROOT / name).rglob("*.py")} - DRAWN)
+BOUNDS = ("rounding", "bounded", "sets", "forms", "lift")  # modules that attacks leave alone
 NEIGHBOURS = ("nextafter", "ulp")
 UNITS = ("unit", "eps", "UNIT")
 NEAR = 1e-3
@@ -71,10 +82,33 @@ def widenings(source: str) -> Iterator[tuple[int, str]]:
 @pytest.mark.parametrize("path", SOURCES, ids=lambda path: str(path.relative_to(ROOT)))
 def test_no_file_but_one_widens_floats(path: Path) -> None:
     found = list(widenings(path.read_text()))
+    if str(path.relative_to(ROOT)) in INWARDS:
+        assert found, "there is nothing to round any more: no need to name it"
+        return
     if path == ONLY:
         assert found, "the scan finds nothing where there is something"
         return
     assert not found, f"{path.name}: {found}: add a function with its proof to boundflow/rounding.py"
+
+
+def imported(source: str) -> set[str]:
+    """The last part of every module or name that a file imports."""
+    found = set()
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            found |= {alias.name.rpartition(".")[2] for alias in node.names}
+            found |= {(node.module or "").rpartition(".")[2]} if isinstance(node, ast.ImportFrom) else set()
+    return found
+
+
+@pytest.mark.parametrize("name", INWARDS)
+def test_what_rounds_inwards_makes_no_bounds(name: str) -> None:
+    assert not imported((ROOT / name).read_text()) & set(BOUNDS)
+
+
+def test_imports_are_seen() -> None:
+    for line in ("from . import rounding", "from ..rounding import up", "import boundflow.rounding"):
+        assert "rounding" in imported(line)
 
 
 @pytest.mark.parametrize(

@@ -8,9 +8,10 @@ import torch
 from exact import ADVERSE, DTYPES, adverse, at_least, exact, total
 
 import boundflow as bf
-from boundflow.clean_state import Clean, Samples
+from boundflow.clean_state import Remainder
 from boundflow.forms import Form
 from boundflow.rows import Rows
+from boundflow.sample_axis import SampleAxis, Samples
 from boundflow.sets import Set, concretised
 from boundflow.threats import Linf
 
@@ -46,8 +47,8 @@ def test_bounds_where_a_sample_was_left_alone(kind: str, dtype: torch.dtype, cou
     radius, inner = (adverse(kind, (SIZE,), dtype, seed).abs() for seed in (2, 3))
     form = Form(middle, generators, radius, space.fresh(count))
     wide = torch.full((2, SIZE), 1e6, dtype=dtype) * torch.tensor([[-1.0], [1.0]], dtype=dtype)
-    clean = Clean(wide, inner, -1, Samples(np.arange(SIZE), 1))
-    found = concretised("test", wide, form, space, clean=clean)
+    along = SampleAxis(-1, Samples(np.arange(SIZE), 1))
+    found = concretised("test", wide, form, space, clean=Remainder(wide, inner), along=along)
     assert found.clean is not None
     for bounds, reach in ((found.bounds, radius), (found.clean.bounds, inner)):
         far = total(np.abs(exact(generators))) + exact(reach)
@@ -72,10 +73,10 @@ def test_the_distance_from_a_center(kind: str, center: str, dtype: torch.dtype) 
     space = bf.Symbols(Linf(0.5))
     bounds, middle = interval(kind, dtype), adverse(center, (SIZE,), dtype, 1)
     rows, far = space.fresh(1), torch.full((SIZE,), 8.0, dtype=dtype)
-    clean = Clean(interval(kind, dtype, 5), None, -1, Samples(np.arange(SIZE), 1))
+    clean, along = Remainder(interval(kind, dtype, 5), None), SampleAxis(-1, Samples(np.arange(SIZE), 1))
     x = Set(bounds, Form(middle, far.unsqueeze(0), far, rows), space)
     form = Form(middle, far.new_empty(0, SIZE), far, Rows(rows.numbers[:0]))
-    left_alone = Set(bounds, form, space, clean=clean).untouched.form.radius
+    left_alone = Set(bounds, form, space, clean=clean, along=along).untouched.form.radius
     for side in (0, 1):
         distance = np.abs(exact(bounds[side]) - exact(middle))
         assert at_least(x.deviation, distance) and at_least(bf.Bounded(x).spread, distance)

@@ -10,6 +10,7 @@ from exact import ADVERSE, DTYPES, adverse, at_least, exact, total
 import boundflow as bf
 from boundflow.forms import Form, ball_form
 from boundflow.rows import Rows
+from boundflow.sample_axis import SampleAxis, Samples
 from boundflow.threats import Linf
 
 SAMPLES, FEATURES = 5, 2
@@ -30,7 +31,7 @@ def test_own_rows_written_out(kind: str, dtype: torch.dtype, twice: bool, size: 
     rows = own.union(Rows(batch.distinct.numbers[:4]))
     shape = (SAMPLES, 3)
     generators, radius = adverse(kind, (len(rows), *shape), dtype), adverse(kind, shape, dtype, 1).abs() * size
-    dense = Form(torch.zeros(shape, dtype=dtype), generators, radius, rows, -2).dense
+    dense = Form(torch.zeros(shape, dtype=dtype), generators, radius, rows, SampleAxis(-2, Samples.of(batch))).dense
     rest, where, features = rows.split()
     wanted = exact(torch.zeros(dense.generators.shape))
     place = {number: at for at, number in enumerate(dense.rows.numbers.tolist())}

@@ -12,10 +12,11 @@ from exact import ADVERSE, DTYPES, NORMAL, UNIT, Exact, adverse, at_least, exact
 import boundflow as bf
 from boundflow import chunks
 from boundflow.budgets import Kind
-from boundflow.clean_state import Excess, OwnRows, Samples, without_own
+from boundflow.clean_state import Excess, OwnRows, without_own
 from boundflow.context import OUTWARD, using
 from boundflow.forms import Form
 from boundflow.rows import Rows
+from boundflow.sample_axis import Samples
 from boundflow.sets import Set
 from boundflow.threats import Linf
 

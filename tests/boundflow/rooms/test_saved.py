@@ -11,7 +11,7 @@ from exact import DTYPES, NORMAL, adverse, at_least, exact, number, product, tot
 
 import boundflow as bf
 from boundflow import codec
-from boundflow.certificate_files import _over_deep_rows
+from boundflow.certificate_files import over_deep_rows
 from boundflow.expansion import Expansion
 from boundflow.forms import Form
 from boundflow.rows import Rows
@@ -36,7 +36,7 @@ def test_over_deep_rows(kind: str, dtype: torch.dtype, size: float, known: bool)
     form = Form(center, generators, radius, rows)
     wide = 4 * form.modulus
     x = bf.Bounded(Set(torch.stack((-wide, wide)), form, space))
-    saved = codec.unpack(*codec.pack(_over_deep_rows(x)), space)
+    saved = codec.unpack(*codec.pack(over_deep_rows(x)), space)
     assert torch.equal(saved.set.bounds, x.set.bounds) and torch.equal(saved.center, center)
     wanted = product(exact(weights).T, exact(generators[:DERIVED]))
     if known:

@@ -15,8 +15,9 @@ from exact import DTYPES, NORMAL, Exact, adverse, exact, product, total
 from torch import Tensor
 
 import boundflow as bf
-from boundflow.clean_state import Clean, Samples
+from boundflow.clean_state import Remainder
 from boundflow.forms import Form
+from boundflow.sample_axis import SampleAxis, Samples
 from boundflow.sets import Set
 from boundflow.threats import AtMost, Linf
 
@@ -37,9 +38,9 @@ class Touchable:
         # rows that cancel in the center: with symbols at +-1 the form leaves it by nothing
         generators = torch.stack((center, -center)) * 2.0**-4
         form = Form(center, generators, radius, rows) if rows is not None else None
-        samples = Samples(np.arange(count), BUDGET)
-        clean = Clean(self.clean, torch.zeros_like(radius) if affine else None, -2, samples)
-        self.set = Set(self.touched, form, self.space, clean=clean)
+        along = SampleAxis(-2, Samples(np.arange(count), BUDGET))
+        clean = Remainder(self.clean, torch.zeros_like(radius) if affine else None)
+        self.set = Set(self.touched, form, self.space, clean=clean, along=along)
 
     def member(self, random: np.random.Generator) -> Tensor:
         """At most k samples at an end, all others as they were."""

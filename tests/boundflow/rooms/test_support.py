@@ -32,6 +32,7 @@ from boundflow.expansion import Expansion
 from boundflow.factors import Factors
 from boundflow.forms import Form
 from boundflow.rows import Rows
+from boundflow.sample_axis import SampleAxis, Samples
 from boundflow.threats import L1, L2, AtMost, Labels, Linf, Threat
 
 LONG = 300  # terms of a sum: what they lose together is more than any term beside it pays for
@@ -177,7 +178,7 @@ def test_own_rows_and_samples_that_were_left_alone(threat: str, kind: str, dtype
     rows = room.own.union(room.derived) if derived else room.own
     generators = adverse(kind, (len(rows), SAMPLES, 2), dtype, 3)
     zeros = torch.zeros(SAMPLES, 2, dtype=dtype)
-    form = Form(zeros, generators, zeros, rows, -2)
+    form = Form(zeros, generators, zeros, rows, SampleAxis(-2, Samples.of(room.batch)))
     both = room.space.support(form, clean=True)
     values, (_, where, own) = exact(generators), rows.split()
     numbers = room.deep.numbers

@@ -77,7 +77,7 @@ def test_choices_that_are_undecided(file: str, kind: str, seed: int) -> None:
         assert not (why := off_the_form(result, value, case.xi[draw], case.all_rows)), why
 
 
-@pytest.mark.parametrize("file", ["rules/bilinear.py"])
+@pytest.mark.parametrize("file", ["rules/contractions.py"])
 @pytest.mark.parametrize("domain", ["interval", "zonotope"])
 def test_a_bias_to_which_products_are_added_one_by_one(file: str, domain: str) -> None:
     """Sums may be made in any order: each of many small products may be swallowed by a bias that comes first."""
