@@ -29,7 +29,7 @@ def planned(search: Search, steps: int, restarts: int, targets: int | None) -> i
     if freedom is None:
         return 0
     touched = torch.nonzero(freedom.touched).flatten().tolist()
-    samples, values = len(touched), max((len(list(_others(search, freedom, sample))) for sample in touched), default=0)
+    samples, values = len(touched), sum(1 for sample in touched[:1] for _ in _others(search, freedom, sample))
     budget = min(samples, search.clauses[0].budget or samples)
     total = 0
     for size in range(budget + 1):
