@@ -97,9 +97,10 @@ class Ensemble:
         chosen = budgets_of(threat, budgets)
         for number, part in enumerate(parts):
             some = (x[part], y[part])
+            own = _of_part(recipe, part, len(x))
             made.append([])
             for place, budget in enumerate(chosen):
-                made[-1].append(certify(model, some, threat=_counted(threat, budget), **{"progress": False, **recipe}))
+                made[-1].append(certify(model, some, threat=_counted(threat, budget), **{"progress": False, **own}))
                 tell(number * len(chosen) + place + 1, len(parts) * len(chosen))
         return cls(made)
 
@@ -189,6 +190,16 @@ def partition(samples: int, members: int) -> list[Tensor]:
     if isinstance(members, bool) or not 1 <= members <= samples:
         raise ValueError(f"members must be a whole number from 1 to the {samples} samples, not {members!r}")
     return [torch.arange(member, samples, members) for member in range(members)]
+
+
+def _of_part(fields: dict[str, Any], part: Tensor, samples: int) -> dict[str, Any]:
+    """The fields of `certify` for one member, whose samples take their weights with them."""
+    weights = fields.get("sample_weights", getattr(fields.get("recipe"), "sample_weights", None))
+    if weights is None:
+        return fields
+    if weights.shape != (samples,):
+        raise ValueError(f"sample_weights must be {samples} finite numbers of at least 0, one for each sample")
+    return {**fields, "sample_weights": weights[part.to(weights.device)]}
 
 
 def budgets_of(threat: Threat, budgets: Sequence[int] | None = None) -> list[int]:

@@ -30,7 +30,9 @@ if TYPE_CHECKING:
 
 UNTOUCHED = -1  # what a prediction withstands that is not certain even if nothing was done
 SAME = ("data", "initial_weights", "samples", "loss", "optimizer", "optimizer_options", "schedule", "steps", "seed")
-SAME_TOO = ("epochs", "batch_size", "clip_gradients", "task", "dtype", "input_shape", "frozen", "rounding")
+SAME_TOO = (
+    *("epochs", "batch_size", "clip_gradients", "sample_weights", "task", "dtype", "input_shape", "frozen", "rounding"),
+)
 
 
 @dataclass(frozen=True)

@@ -58,6 +58,8 @@ def certificate_of(run: Path, recipe: Recipe) -> bf.Certificate:
     found = bf.load(run / runs.CERTIFICATE, model)
     if found.model is None:
         raise Skip(f"its bounds became void at step {found.void_at_step}: every training is inside")
+    if "sample_weights" in found.record:
+        raise Skip("its samples had weights of their own, which its options do not name: they are not trained here")
     x, y = observed(recipe)
     compared = plain_training.targets(recipe, y)
     labels = compared.long() if recipe.options.loss == "ce" else compared.to(x.dtype).reshape(-1, 1)

@@ -33,8 +33,12 @@ def member(threat: Threat, inputs: Tensor, targets: Tensor, classes: int, random
     there = torch.ones(count, dtype=torch.bool, device=inputs.device)
     data, corner = Data(inputs, targets, there), bool(random.random() < 2 / 3)
     for change in (change for clause in threat.clauses for change in clause.changes):
+        touched = torch.from_numpy(change.touched(np.arange(count))).to(inputs.device)
         if isinstance(change, threats.Missing):  # first: what is moved must be there
-            data = data._replace(inputs=_filled(change, data.inputs, random, corner))
+            data = data._replace(inputs=_filled(change, data.inputs, touched, random, corner))
+        elif isinstance(change, threats.MissingCategory):
+            missing = touched & torch.isnan(inputs[:, change.columns]).all(1)
+            data = data._replace(inputs=_another_category(change.columns, data.inputs, missing, random))
     for clause in threat.clauses:
         chosen = np.ones(count, dtype=bool)
         if clause.budget is not None:
@@ -50,7 +54,7 @@ def _changed(
     change: Change, data: Data, raw: Tensor, touched: Tensor, classes: int, random: np.random.Generator, corner: bool
 ) -> Data:
     """A dataset in which one change was made to the touched samples."""
-    if isinstance(change, threats.Missing):
+    if isinstance(change, threats.Missing | threats.MissingCategory):
         return data
     if isinstance(change, threats.Linf | threats.Tolerance) and type(change) not in (threats.L1, threats.L2):
         return data._replace(inputs=_moved(change, data.inputs, raw, touched, random, corner))
@@ -96,7 +100,7 @@ def _moved(
     return moved.to(inputs.device)
 
 
-def _features(change: threats.Linf | threats.Tolerance, inputs: Tensor) -> Tensor:
+def _features(change: threats.Linf | threats.Tolerance | threats.Missing, inputs: Tensor) -> Tensor:
     """Which features the change is about."""
     allowed = torch.ones(inputs.shape[1:], dtype=torch.bool)
     for chosen in change.features:
@@ -107,12 +111,15 @@ def _features(change: threats.Linf | threats.Tolerance, inputs: Tensor) -> Tenso
     return allowed
 
 
-def _filled(change: threats.Missing, inputs: Tensor, random: np.random.Generator, corner: bool) -> Tensor:
+def _filled(
+    change: threats.Missing, inputs: Tensor, touched: Tensor, random: np.random.Generator, corner: bool
+) -> Tensor:
     ends = change.ranges.expand(*inputs.shape[1:], 2) if change.ranges.dim() == 1 else change.ranges
     low, high = ends[..., 0], ends[..., 1]
     share = 0.5 + 0.5 * _factors(tuple(inputs.shape), random, corner)
     value = (low + (high - low) * share).clamp(low, high).to(inputs.device, inputs.dtype)
-    return torch.where(torch.isnan(inputs), value, inputs)
+    mine = _features(change, inputs).to(inputs.device) & touched.view(-1, *(1,) * (inputs.dim() - 1))
+    return torch.where(torch.isnan(inputs) & mine, value, inputs)
 
 
 def _relabelled(

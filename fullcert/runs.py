@@ -151,6 +151,8 @@ def check_there(folder: Path) -> None:
 def existing(folder: Path, name: str) -> Path:
     """A file of a run that was made before."""
     check_there(folder)
+    if name == CERTIFICATE and not (folder / name).is_file() and (folder / MEMBERS / "ensemble.json").is_file():
+        raise Mistake(f"{folder} is a run of --members that vote: this command is for runs with one certificate")
     if not (folder / name).is_file() and (folder / CHECKPOINT).is_file():
         raise Mistake(f"the run in {folder} was interrupted: fullcert train --resume --out {folder} goes on with it")
     if not (folder / name).is_file():
@@ -168,6 +170,11 @@ def read_json(path: Path) -> dict[str, Any]:
     if not isinstance(found, dict):
         raise Mistake(f"{path} is damaged: it does not hold what a run writes there")
     return found
+
+
+def beside(folder: Path) -> dict[str, dict[str, Any]]:
+    """What was found out about a run afterwards, by the names of its sections in the report."""
+    return {name: read_json(folder / file) for name, file in BESIDE.items() if (folder / file).is_file()}
 
 
 def as_json(values: dict[str, Any]) -> str:

@@ -157,7 +157,7 @@ def in_report(curve: dict[str, Any]) -> None:
 
     folder = Path(curve["largest_run"])
     standing.write_curve(folder, curve)
-    runs.write(folder / runs.REPORT, render(runs.read_json(folder / runs.EVALUATION), curve).encode())
+    runs.write(folder / runs.REPORT, render(runs.read_json(folder / runs.EVALUATION), runs.beside(folder)).encode())
 
 
 def drawn(table: list[Row], found: list[dict[str, Any]], axes: Sequence[Axis]) -> bytes:

@@ -160,6 +160,8 @@ def _require_same(certificate: Certificate, prepared: Prepared) -> None:
         "initial_weights": fingerprint(*(*prepared.model.parameters(), *prepared.model.buffers())),
         "dtype": str(prepared.x.dtype).removeprefix("torch."),
     }
+    if record.get("sample_weights") != (None if prepared.weights is None else fingerprint(prepared.weights)):
+        raise ValueError("this certificate is about another training, with other sample_weights: give those it had")
     beside = ("task", "domain", "order", "reduction")  # which are about the bounds, or about reading the outputs
     for name, value in now.items():
         if name not in beside and name in record and record[name] != value:

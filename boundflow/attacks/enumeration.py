@@ -28,7 +28,8 @@ def planned(search: Search, steps: int, restarts: int, targets: int | None) -> i
     freedom = _only(search)
     if freedom is None:
         return 0
-    samples, values = int(freedom.touched.sum()), len(list(_others(search, freedom, 0)))
+    touched = torch.nonzero(freedom.touched).flatten().tolist()
+    samples, values = len(touched), sum(1 for sample in touched[:1] for _ in _others(search, freedom, sample))
     budget = min(samples, search.clauses[0].budget or samples)
     total = 0
     for size in range(budget + 1):

@@ -3,7 +3,7 @@
     Move        x' with |x' - x| <= amount (box), or |(x' - x) / amount| <= 1 in the l2 (ball) or l1 norm (cross),
                 and low <= x' <= high
     Grid        another point of a grid, at most so many steps away
-    OneOf       another one-hot vector in some columns
+    OneOf       another one-hot vector in some columns; where a category is missing, any of them
     Label       another class
     Presence    weight 0
     Anything    other features and another label
@@ -30,6 +30,7 @@ from ..threats import (
     Labels,
     Linf,
     Missing,
+    MissingCategory,
     Quantised,
     Removal,
     Replacement,
@@ -158,6 +159,8 @@ def _freedom(change: Change, data: Data) -> Freedom:
         return Anything(touched, data.x.amin(0), data.x.amax(0))
     if isinstance(change, Category):
         return OneOf(touched, tuple(change.columns))
+    if isinstance(change, MissingCategory):
+        return OneOf(touched & data.missing[:, list(change.columns)].all(1), tuple(change.columns))
     if isinstance(change, Labels) and change.epsilon is not None:
         return _move("box", "targets", touched, torch.full_like(data.y, change.epsilon, dtype=torch.float64))
     if isinstance(change, Labels):
@@ -177,7 +180,7 @@ def _move(kind: str, about: str, touched: Tensor, amounts: Tensor, low: float = 
 
 
 def _missing(change: Missing, touched: Tensor, data: Data) -> Move:
-    unknown = data.missing & touched[:, None]
+    unknown = data.missing & touched[:, None] & _features(change, data)  # other holes are not for this range
     ranges = change.ranges.to(data.x.device)
     low, high = (ranges[..., end].expand(data.shape).flatten().expand(data.x.shape) for end in (0, 1))
     amounts = torch.where(unknown, inf, 0.0).double()
@@ -215,7 +218,7 @@ def _product(share: float, value: float) -> float:
     return rounded if Fraction(rounded) <= Fraction(share) * Fraction(value) else nextafter(rounded, -inf)
 
 
-def _features(change: Tolerance | Linf | Quantised, data: Data) -> Tensor:
+def _features(change: Tolerance | Linf | Quantised | Missing, data: Data) -> Tensor:
     """Which features may move, (F,)."""
     allowed = np.ones(tuple(data.shape), dtype=bool)
     for chosen in change.features:

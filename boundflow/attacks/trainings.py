@@ -1,6 +1,8 @@
 """Ordinary trainings of poisoned datasets, many at once, and derivatives through all their steps.
 
-    theta(t + 1) = step of the optimizer at theta(t), gradient of  sum_i w_i loss(f(theta(t), x_i), y_i) / B
+    theta(t + 1) = step of the optimizer at theta(t), gradient of  sum_i w_i c_i loss(f(theta(t), x_i), y_i) / B
+
+where w_i is 0 if the sample is gone, and c_i is how much it counts (``sample_weights``), or 1.
 
 The program is that of the run: its initial weights, order of batches, loss, optimizer, schedule, dtype and masks. The
 parameters of D models are stacked on a first axis and held by one optimizer of PyTorch, which works element by element,
@@ -97,6 +99,11 @@ class Trainings:
     def _initial(self) -> Parameters:
         return {name: value.detach() for name, value in self.model.named_parameters() if name in self.trained}
 
+    def _counted(self, poisoned: Poisoned) -> Poisoned:
+        """The same datasets, with every sample counting as much as the recipe says."""
+        counts = self.prepared.weights
+        return poisoned if counts is None else Poisoned(poisoned.x, poisoned.y, poisoned.weights * counts)
+
     def at_once(self, moved: bool, differentiated: bool) -> int:
         """How many trainings fit into memory together."""
         samples = max(len(batch) for batch in self.batches)
@@ -139,7 +146,7 @@ class Trainings:
         return Slopes(x.flatten(2), y, weights), {name: value.detach() for name, value in parameters.items()}
 
     def _steps(self, poisoned: Poisoned, differentiable: bool) -> Parameters:
-        count = poisoned.count
+        poisoned, count = self._counted(poisoned), poisoned.count
         values = [value.expand(count, *value.shape).clone() for value in self._initial().values()]
         # what computes many tensors at once cannot be differentiated, and what an optimizer is told stays as it is
         options = {**copy.deepcopy(self.recipe.optimizer_options), "foreach": False, "differentiable": differentiable}
@@ -231,7 +238,7 @@ class Trainings:
         """One dataset, trained by an ordinary module and optimizer as a user would: what every finding is held to."""
         model, recipe = copy.deepcopy(self.model), self.recipe
         trainer, effects = recipe.trainer(model), self.prepared.effects
-        x, y, weights = poisoned.x[0], poisoned.y[0], poisoned.weights[0]
+        x, y, weights = poisoned.x[0], poisoned.y[0], self._counted(poisoned).weights[0]
         for number, index in enumerate(self.batches):
             trainer.optimizer.zero_grad()
             if recipe.clip_gradients is not None:

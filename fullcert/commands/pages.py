@@ -15,7 +15,7 @@ def page_of(run: Path) -> str:
 
     broken: tuple[type[Exception], ...] = (*DAMAGE, TemplateError)
     evaluation = runs.read_json(runs.existing(run, runs.EVALUATION))
-    beside = {name: runs.read_json(run / file) for name, file in runs.BESIDE.items() if (run / file).is_file()}
+    beside = runs.beside(run)
     try:
         page = render(evaluation, beside)
         dict(evaluation["headline"])

@@ -19,12 +19,12 @@ def report(
     quiet: results.Quiet = False,
 ) -> None:
     """Write the report of a run: one HTML file that needs nothing else."""
-    runs.existing(run, runs.EVALUATION)
+    evaluation = runs.read_json(runs.existing(run, runs.EVALUATION))
     target = out or run / runs.REPORT
     results.check(json)
     runs.check_writable(target)
     page = page_of(run)
     runs.write(target, page.encode())
-    results.give(json, {"report": str(target), **dict(runs.read_json(run / runs.EVALUATION)["headline"])})
+    results.give(json, {"report": str(target), **dict(evaluation["headline"])})
     if not quiet and json != "-":
         print(f"report: {target}")

@@ -199,11 +199,12 @@ def check_flags(out: Path | None, resume: bool, overwrite: bool) -> None:
 
 
 def check_files(options: Options) -> None:
-    """Refuse files that are not there."""
+    """Refuse files that are not there; without a table, its flags are a mistake whatever they name."""
     from fullcert import tables
     from fullcert.mistakes import Mistake
 
-    for path in (options.data, options.test_data, options.trusted):
+    tabled = options.data is not None or options.dataset == "adult"
+    for path in (options.data, options.test_data, options.trusted) if tabled else ():
         if path is not None:
             tables.check(Path(path))
     place = options.model.rpartition(":")[0]

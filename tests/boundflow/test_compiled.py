@@ -177,8 +177,9 @@ def test_a_void_step_says_what_the_rules_say() -> None:
         ({"clip_gradients": 1.0}, "clipped"),
         ({"model": nn.Sequential(nn.Linear(2, 3), nn.Dropout(), nn.Linear(3, 1))}, "draws"),
         ({"callbacks": [lambda step: None]}, "callbacks"),
+        ({"sample_weights": torch.linspace(0, 2, len(X))}, "weights of samples"),
     ],
-    ids=["zonotope", "adam", "clipping", "dropout", "callbacks"],
+    ids=["zonotope", "adam", "clipping", "dropout", "callbacks", "weights"],
 )
 def test_what_is_not_the_same_step_every_time_is_refused(fields: dict[str, Any], reason: str) -> None:
     with pytest.raises(ValueError, match=f"compile=True: .*{reason}"):

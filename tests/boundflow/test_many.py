@@ -20,7 +20,7 @@ RECIPE = bf.Recipe(
     epochs=3,
     batch_size=4,
     optimizer_options={"lr": 0.1, "momentum": 0.5},
-    compile=True,
+    compile=True,  # these runs are too short for "auto"
 )
 
 
@@ -97,6 +97,17 @@ def test_what_cannot_be_made_at_once_is_made_one_by_one() -> None:
     schedule = lambda optimizer: torch.optim.lr_scheduler.StepLR(optimizer, 1)  # noqa: E731
     found = together([1e-3, 1e-2], RECIPE.but(schedule=schedule, compile="auto"))
     assert all(one.model is not None and "compiled" not in one.record for one in found)
+
+
+def test_samples_count_as_much_as_in_runs_alone() -> None:
+    recipe = RECIPE.but(sample_weights=torch.linspace(0, 2, len(X), dtype=torch.float64), compile="auto")
+    for seed, certificate in enumerate(together([1e-3, 1e-2], recipe)):
+        threat = bf.threats.Linf([1e-3, 1e-2][seed])
+        alone = bf.certify(network(seed), (X, Y), recipe.but(seed=seed), threat=threat)
+        assert certificate.record["sample_weights"] == alone.record["sample_weights"]
+        assert all(torch.equal(*both) for both in zip(bounds(certificate), bounds(alone), strict=True))
+    with pytest.raises(ValueError, match="weights of samples"):
+        together([1e-3, 1e-2], recipe.but(compile=True))
 
 
 def test_as_many_models_as_threats_are_needed() -> None:

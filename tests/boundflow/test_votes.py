@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from flips import RECIPE, flips, network, plain_answers, points, task
+from flips import RECIPE, flips, network, plain_answers, points, task, trained
 
 import boundflow as bf
 from boundflow.ensemble import budgets_of, partition
@@ -79,6 +79,21 @@ def test_no_dataset_with_as_many_flips_changes_a_vote_that_withstands_them() -> 
         changed = (answers != vote.label).any(0)
         assert not bool((changed & vote.certified(count)).any())
     assert bool((vote.withstood >= vote.by_members).all()), "what members withstand is worth more than members"
+
+
+@pytest.mark.parametrize("told", ["field", "recipe"])
+def test_samples_take_their_weights_to_their_member(told: str) -> None:
+    (x, y), counts = task(12), torch.linspace(0, 3, 12, dtype=torch.float64)
+    fields = {**RECIPE, "sample_weights": counts}
+    fields = fields if told == "field" else {"recipe": bf.Recipe(**fields)}
+    model = network()
+    ensemble = bf.Ensemble.certify(model, (x, y), members=3, threat=flips(1), **fields)
+    for part, (certificate, *_) in zip(partition(12, 3), ensemble.members, strict=True):
+        plain = trained(model, x[part][None], y[part][None], counts[part][None])
+        for name, value in certificate.nominal.named_parameters():
+            assert torch.allclose(plain[name][0], value.detach(), rtol=1e-12, atol=1e-14)
+    with pytest.raises(ValueError, match="sample_weights must be 12"):
+        bf.Ensemble.certify(model, (x, y), members=3, threat=flips(1), **{**fields, "sample_weights": counts[:4]})
 
 
 def test_removals_of_samples() -> None:

@@ -7,11 +7,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+import threat_cases
 import torch
-from commands import Command, people, run_main, write_csv
+from commands import Command, people, run_main, sentence, write_csv
 from forging import forged
 
 from boundflow import certificate_files
+from boundflow.attacks import Poisoned, contains
 from fullcert import ball_training, evidence, plain_training, poisoning
 from fullcert.options import resolve
 from fullcert.runs import CERTIFICATE
@@ -64,6 +66,16 @@ def test_bounds_that_were_drawn_in(command: Command, run: Path) -> None:
         assert found == code, checks
         assert all(checks[name]["result"] == "held" for name in ("format", "digest", "content"))
         assert checks[asked[0].removeprefix("--")]["result"] == "failed"
+
+
+def test_weights_that_the_options_do_not_name_are_not_trained(command: Command, run: Path) -> None:
+    """They are held neither for wrong bounds nor for right ones."""
+    forged(run / CERTIFICATE, certificate_files.KEY, lambda said, _: {**said, "sample_weights": "x"}, run / CERTIFICATE)
+    code, checks = verified(command, run, "--trainings", 1, "--balls", 1)
+    assert code == 6
+    for name in ("trainings", "balls"):
+        assert checks[name]["result"] == "not done" and "weights of their own" in checks[name]["detail"]
+    assert "weights" in sentence(command("attack", run, "--quiet"))
 
 
 def test_a_run_of_another_machine(command: Command, run: Path) -> None:
@@ -145,6 +157,18 @@ def test_ball_arithmetic_is_the_training_of_pytorch(loss: str, activation: str) 
         found = torch.tensor([float(ball) for ball in balls], dtype=torch.float64).view(plain[name].shape)
         assert torch.allclose(found, plain[name], rtol=1e-11, atol=1e-13), name
         assert max(float(ball.rad()) for ball in balls) < 1e-50
+
+
+@pytest.mark.parametrize("name", ["missing categories", "missing numbers and categories, a few labels"])
+def test_members_with_categories_that_were_missing(name: str) -> None:
+    threat, _, task, change = threat_cases.THREATS[name]
+    data = change(threat_cases.observed(task, torch.float64))
+    y = torch.nn.functional.one_hot(data.y, 3).double()
+    for seed in range(6):
+        made = poisoning.member(threat, data.x, data.y, 3, np.random.default_rng(seed))
+        targets = torch.nn.functional.one_hot(made.targets, 3).double()
+        poisoned = Poisoned(made.inputs[None], targets[None], made.there.double()[None])
+        assert not bool(torch.isnan(made.inputs).any()) and bool(contains(threat, data.x, y, poisoned))
 
 
 def test_a_plain_training_is_that_of_the_library() -> None:

@@ -78,6 +78,13 @@ def test_members_that_are_there_are_not_trained_again(
     assert len(made) == 5 + 6 + 9
 
 
+def test_runs_of_members_are_neither_signed_nor_verified(command: Command, run: Path, tmp_path: Path) -> None:
+    assert command("sign", "--new-key", tmp_path / "key").code == 0
+    for asked in (("sign", run, "--key", tmp_path / "key"), ("verify", run, "--rerun"), ("attack", run)):
+        assert "--members" in sentence(command(*asked, "--quiet"))
+    assert not (run / "signature.json").exists()
+
+
 def test_mistakes_are_one_sentence(command: Command, table: Path, tmp_path: Path) -> None:
     out = ("--out", tmp_path / "run", "--quiet")
     iris = ("--dataset", "iris", "--members", "3")

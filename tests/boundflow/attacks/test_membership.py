@@ -123,6 +123,18 @@ def test_missing_values_are_in_their_range() -> None:
     assert not inside(threat, x, torch.tensor([[0.0, 3.0]]))  # what was observed stays
 
 
+def test_a_missing_category_is_one_of_its_column() -> None:
+    nan = float("nan")
+    x = torch.tensor([[nan, nan, nan, nan], [0.0, 1.0, 0.0, 0.5]])
+    threat = T.MissingCategory([0, 1, 2]) & T.Missing([-1.0, 1.0]).on(features=[3])
+    for group in ([1.0, 0.0, 0.0], [0.0, 0.0, 1.0]):
+        assert inside(threat, x, torch.tensor([[*group, 1.0], [0.0, 1.0, 0.0, 0.5]]))
+    for wrong in ([0.5, 0.5, 0.0, 1.0], [1.0, 1.0, 0.0, 1.0], [1.0, 0.0, 0.0, 2.0], [0.0, 0.0, 0.0, 0.0]):
+        assert not inside(threat, x, torch.tensor([wrong, [0.0, 1.0, 0.0, 0.5]]))
+    known = torch.tensor([[1.0, 0.0, 0.0, 1.0], [1.0, 0.0, 0.0, 0.5]])  # what was observed stays
+    assert not inside(threat, x, known)
+
+
 def test_categories_and_grids() -> None:
     x = torch.tensor([[0.0, 1.0, 0.0, 0.25]])
     threat = T.Categories([[0, 1, 2]])

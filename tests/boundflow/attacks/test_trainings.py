@@ -72,6 +72,34 @@ def test_the_observed_data_give_the_nominal_model(loss: str) -> None:
         assert torch.allclose(stacked[key][0], value.detach(), rtol=1e-12, atol=1e-14)
 
 
+@pytest.mark.parametrize("clip", [None, 0.2], ids=["unclipped", "clipped"])
+def test_samples_count_as_much_as_in_the_run(clip: float | None) -> None:
+    counts = torch.linspace(0, 3, 18, dtype=torch.float64)
+    fields = {"optimizer_options": {"lr": 0.2}, "clip_gradients": clip}
+    model = network(nn.Tanh())
+    program = trainings(model, sample_weights=counts, **fields)
+    nominal = bf.certify(model, data(), program.recipe, threat=bf.threats.Linf(1e-9)).nominal
+    other = trainings(model, **fields)
+    stacked, uncounted = program.train(program.observed()), other.train(other.observed())
+    plain = dict(program.plainly(program.observed()).named_parameters())
+    for key, value in nominal.named_parameters():
+        assert torch.allclose(stacked[key][0], value.detach(), rtol=1e-12, atol=1e-14)
+        assert torch.allclose(plain[key].detach(), value.detach(), rtol=1e-12, atol=1e-14)
+        assert not torch.allclose(uncounted[key][0], value.detach())
+
+
+def test_a_certificate_with_other_counts_is_of_another_training() -> None:
+    counts, threat = torch.linspace(0, 3, 18, dtype=torch.float64), bf.threats.Linf(1e-3)
+    fields = {"loss": "bce", "epochs": 2, "optimizer_options": {"lr": 0.2}}
+    weighted = bf.certify(network(nn.Tanh()), data(), threat=threat, sample_weights=counts, **fields)
+    asked = {"threat": threat, "test": data(), "certificate": weighted, "attacks": ["random-corners"], **fields}
+    found = bf.attack(network(nn.Tanh()), data(), sample_weights=counts, restarts=1, progress=False, **asked)
+    assert found.trainings > 0  # and every one of them inside the bounds
+    for other in (None, counts.flip(0)):
+        with pytest.raises(ValueError, match="sample_weights"):
+            bf.attack(network(nn.Tanh()), data(), sample_weights=other, **asked)
+
+
 @pytest.mark.parametrize("name", OPTIMIZERS)
 def test_slopes_are_those_of_differences(name: str) -> None:
     made, options = OPTIMIZERS[name]
