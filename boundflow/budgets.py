@@ -173,16 +173,21 @@ def _piece(index: np.ndarray, device: torch.device) -> slice | Tensor:
     return torch.from_numpy(index).to(device)
 
 
-def _part_columns(
-    kind: Kind, held: np.ndarray, owners: np.ndarray, distinct: np.ndarray, device: torch.device
-) -> _PartColumns | None:
-    if not len(held):
-        return None
+def by_owner(held: np.ndarray, owners: np.ndarray, distinct: np.ndarray) -> np.ndarray:
+    """The symbols ``held``, a line for each of the distinct owners; the number of all symbols where one has fewer."""
     held = held[np.argsort(owners[held], kind="stable")]
     place = np.searchsorted(distinct, owners[held])
     counts = np.bincount(place, minlength=len(distinct))
     index = np.full((len(distinct), counts.max()), len(owners), dtype=np.int64)
     index[place, np.arange(len(held)) - np.repeat(np.cumsum(counts) - counts, counts)] = held
-    flat = index.flatten()
-    piece = _piece(flat, device)
+    return index
+
+
+def _part_columns(
+    kind: Kind, held: np.ndarray, owners: np.ndarray, distinct: np.ndarray, device: torch.device
+) -> _PartColumns | None:
+    if not len(held):
+        return None
+    index = by_owner(held, owners, distinct)
+    piece = _piece(index.flatten(), device)
     return _PartColumns(kind, torch.from_numpy(index).to(device), piece.start if isinstance(piece, slice) else None)

@@ -30,7 +30,7 @@ import torch
 from torch import Tensor
 
 from . import rounding
-from .budgets import FREE, Columns, Kind, Part, box, term
+from .budgets import FREE, Columns, Kind, Part, box, by_owner, term
 from .factors import Factors
 from .forms import Form
 from .streaming import BLOCK, Stream, exceeding
@@ -66,10 +66,8 @@ def groups(space: Symbols, numbers: np.ndarray, device: torch.device) -> list[Gr
         budget = space.budgets[clause]
         if budget is not None and (budget < 1 or _shared(space.table, clause)):
             return None
-        held = held[np.argsort(owners[held], kind="stable")]
-        distinct, place, counts = np.unique(owners[held], return_inverse=True, return_counts=True)
-        index = np.full((len(distinct), counts.max()), len(numbers), dtype=np.int64)
-        index[place, np.arange(len(held)) - np.repeat(np.cumsum(counts) - counts, counts)] = held
+        distinct = np.unique(owners[held])
+        index = by_owner(held, owners, distinct)
         found.append(Group(part, kind, budget, distinct, _padded(index, len(numbers), device)))
     return found
 
@@ -177,34 +175,25 @@ class _Product:
         padded = None if deep_a is None else _with_nothing(deep_a)
         shape = (2 if clean else 1, 2, len(a), factors.b.center.shape[1])
         total = torch.zeros(shape, dtype=torch.float64, device=a.device)
-        owned = set()
+        narrow, mix = a.float().contiguous(), None if padded is None else factors.b.center.float().contiguous()
         for group, (weights, bias) in zip(self.found, self.second.weights, strict=True):
             places = None if own is None else own.places(group, begin, end)
-            stream = Stream(
-                group.kind,
-                a.float().contiguous(),
-                weights,
-                bias,
-                None if padded is None else _of_owners(padded, group),
-                None if padded is None else factors.b.center.float().contiguous(),
-                torch.full((end - begin,), -1, device=a.device) if places is None else places,
-            )
+            left_out = torch.full((end - begin,), -1, device=a.device) if places is None else places
+            mixed = None if padded is None else _of_owners(padded, group)
+            stream = Stream(group.kind, narrow, weights, bias, mixed, mix, left_out)
             tau, beyond = exceeding(stream, group.budget)
             beyond = _summed_in_blocks(beyond, stream.owners)
+            deep = None if places is None else self._own_coefficients(a, padded, group, places)
             for state in range(len(total)):
                 value = beyond
-                if own is not None and places is not None and group.part in own.parts:
-                    deep = self._own_coefficients(a, padded, group, places)
+                if own is not None and places is not None and deep is not None:
                     one = own.terms(group, deep, places, begin, end, clean=state == 1)
-                    value = rounding.up(value + rounding.up(one - tau).clamp_min(0.0))
-                elif own is not None and places is not None:
-                    one = torch.stack(term(group.kind, self._own_coefficients(a, padded, group, places)))
                     value = rounding.up(value + rounding.up(one - tau).clamp_min(0.0))
                 if group.budget is not None:
                     value = rounding.up(value + rounding.up(group.budget * tau))
                 total[state] = rounding.up(total[state] + value)
-            owned.add(group.part)
         if own is not None:
+            owned = {group.part for group in self.found}
             for state in range(len(total)):
                 total[state] = rounding.up(total[state] + own.elsewhere(owned, begin, end, clean=state == 1))
         paid = self._paid(a, deep_a) + self._rounded(a, deep_a, error_a)
@@ -304,7 +293,7 @@ class _OwnTerms:
 
     def terms(self, group: Group, deep: Tensor, places: Tensor, begin: int, end: int, clean: bool) -> Tensor:
         """The term of each element's own sample in a group, (2, lines, units): without own rows if they are clean."""
-        if clean and group.budget is not None:
+        if (clean and group.budget is not None) or group.part not in self.parts:
             return torch.stack(term(group.kind, deep))
         held = self._held(group.part)
         own = self.rows[held, begin:end].permute(1, 2, 0)  # (lines, units, features)

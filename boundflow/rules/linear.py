@@ -10,15 +10,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from .. import rounding
-from ..bounded import Bounded
 from ..clean_state import Excess, OwnRows, without_own
-from ..context import keeps_by_sample, thread
+from ..context import keeps_by_sample
 from ..errors import MixedTensors, UnsupportedOperator
 from ..factors import Factors
 from ..forms import Form
@@ -34,7 +33,7 @@ from ..operands import (
     varies,
 )
 from ..rows import NO_ROWS
-from ..rule_table import aten, replaces, rule
+from ..rule_table import aten, rule
 from ..sample_axis import SampleAxis
 from ..sets import Set, as_set, concretised
 from ..states import Linear, Remainder, States
@@ -383,39 +382,6 @@ class Remembered(NamedTuple):
     rest: Set
     parameter: Set
     coefficient: float
-
-
-@replaces(Tensor.add_)
-def add_in_place(x: Tensor, other: Any, *, alpha: Any = 1) -> Tensor:
-    """``x += alpha other``. While a step is traced, the number can be a tensor: minus a learning rate."""
-    checks = thread.arithmetic.deferred
-    if not isinstance(alpha, Tensor) or checks is None:
-        with torch._C.DisableTorchFunctionSubclass():
-            return Tensor.add_(x, other, alpha=alpha)
-    return x.copy_(Bounded(_descended(as_set(x), as_set(other), -alpha, checks)))
-
-
-def _descended(x: Set, gradient: Set, rate: Tensor, checks: list[Tensor]) -> Set:
-    """``x - rate gradient`` of intervals, for a rate above 0 that the dtype holds: what `add` does for a number.
-
-    With weight decay x has the coefficient ``1 - rate decay``, which must not be negative. It is rounded twice more
-    than a number would be, and so is charged for five operations instead of three.
-    """
-    decay, rest = 0.0, gradient
-    if gradient.remembered is not None and gradient.remembered.parameter is x:
-        decay, rest = gradient.remembered.coefficient, gradient.remembered.rest
-        rounding.require_normal(decay, x.dtype)
-    other, terms = rest.bounds.flip(0), 5 if decay else 3
-    if not decay:
-        kept, moduli = x.bounds, torch.addcmul(x.bounds.abs(), other.abs(), rate)
-    else:
-        share = 1 - rate * decay
-        checks.append(share >= 0)
-        kept = x.bounds * share
-        largest, reach = (part.abs().amax(0, True) for part in (x.bounds, other))
-        moduli = largest * (1 + rate * abs(decay)) + reach * rate
-    bounds = torch.addcmul(kept, other, rate, value=-1)
-    return concretised("add", rounding.outward_sum(bounds, moduli, terms), None, x.symbols or gradient.symbols)
 
 
 @rule(aten.sub.Tensor, aten.sub.Scalar, example=lambda t: (t(2, 3), t(3)))
