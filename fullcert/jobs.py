@@ -5,10 +5,12 @@ runs one piece after the other, in processes of this machine, or on Ray, here or
 """
 
 import importlib.util
+import multiprocessing
 import os
 import threading
 from collections.abc import Callable, Hashable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor, as_completed
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor, as_completed
+from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
@@ -105,6 +107,63 @@ def in_threads(pieces: Sequence[Some], perform: Perform, jobs: int, stop: Callab
             stop()
             pool.shutdown(cancel_futures=True)
             raise
+
+
+def in_turn(pieces: Sequence[Some], perform: Callable[[Some], float]) -> Iterator[tuple[Some, float]]:
+    """One piece after the other, here. What fails is told when all else is finished, a mistake of the user at once."""
+    failed: list[tuple[Some, BaseException]] = []
+    for piece in pieces:
+        try:
+            seconds = perform(piece)
+        except Mistake:
+            raise
+        except Exception as error:
+            failed.append((piece, error))
+        else:
+            yield piece, seconds
+    _tell(failed)
+
+
+def in_processes(
+    pieces: Sequence[Some], call: Callable[[Some], tuple[Any, ...]], jobs: int
+) -> Iterator[tuple[Some, float]]:
+    """So many processes; ``call`` gives the function of a piece and its arguments, which can be sent there.
+
+    What fails is told when everything else is finished. A process that the system ends, most often for memory, takes
+    its pool with it: what is left goes on in half as many.
+    """
+    waiting, failed = list(pieces), list[tuple[Some, BaseException]]()
+    while waiting:
+        lost: list[Some] = []
+        with ProcessPoolExecutor(min(jobs, len(waiting)), multiprocessing.get_context("spawn")) as pool:
+            futures = {pool.submit(*call(piece)): piece for piece in waiting}
+            try:
+                for future in as_completed(futures):
+                    error = future.exception()
+                    if error is None:
+                        yield futures[future], future.result()
+                    elif isinstance(error, BrokenProcessPool):
+                        lost.append(futures[future])
+                    elif isinstance(error, Mistake):
+                        raise error
+                    else:
+                        failed.append((futures[future], error))
+            except BaseException:
+                pool.shutdown(cancel_futures=True)
+                raise
+        if lost and jobs == 1:
+            raise Mistake(
+                f"the system has ended a process, most often for memory; {len(lost)} left, among them {lost[0]}"
+            )
+        waiting, jobs = lost, max(1, jobs // 2)
+    _tell(failed)
+
+
+def _tell(failed: list[tuple[Some, BaseException]]) -> None:
+    if failed:
+        piece, error = failed[0]
+        error.add_note(f"{len(failed)} failed, all else is finished; the first: {piece}")
+        raise error
 
 
 def on_ray(pieces: Sequence[Some], perform: Perform, jobs: int, address: str | None) -> Iterator[Any]:

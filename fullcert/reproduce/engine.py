@@ -9,10 +9,8 @@ other digests than a full one.
 import hashlib
 import json
 import math
-import multiprocessing
 import time
-from collections.abc import Callable, Iterator
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -20,7 +18,7 @@ from typing import Any, NamedTuple
 import torch
 
 from fullcert import runs
-from fullcert.jobs import Progress, Times, followed
+from fullcert.jobs import Progress, Times, followed, in_processes, in_turn
 from fullcert.reproduce.experiments import Case, Experiment, Scale, load
 from fullcert.unpacking import JSON, content, parsed_json
 
@@ -87,31 +85,15 @@ def run(
     for work in plan:
         if (before := finished(work, folder)) is not None:
             taken.setdefault(work.kind, []).append(before["seconds"])
-    ended = _in_turn(left, folder, device) if jobs == 1 else _at_once(left, scale, folder, device, jobs)
+    if jobs == 1:
+        ended = in_turn(left, lambda work: perform(work, folder, device))
+    else:  # other processes find the case again by its number: functions do not travel
+        where = str(folder), str(device)
+        ended = in_processes(
+            left, lambda work: (_elsewhere, work.experiment.id, scale, work.number, work.seed, *where), jobs
+        )
     followed(len(plan), left, taken, ended, jobs, tell)
     return rows(plan, folder)
-
-
-def _in_turn(left: list[Work], folder: Path, device: torch.device) -> Iterator[tuple[Work, float]]:
-    for work in left:
-        yield work, perform(work, folder, device)
-
-
-def _at_once(
-    left: list[Work], scale: Scale, folder: Path, device: torch.device, jobs: int
-) -> Iterator[tuple[Work, float]]:
-    """Processes of their own, which find the case again by its number: functions do not travel."""
-    with ProcessPoolExecutor(jobs, multiprocessing.get_context("spawn")) as pool:
-        futures = {
-            pool.submit(_elsewhere, work.experiment.id, scale, work.number, work.seed, str(folder), str(device)): work
-            for work in left
-        }
-        try:
-            for future in as_completed(futures):
-                yield futures[future], future.result()
-        except BaseException:
-            pool.shutdown(cancel_futures=True)
-            raise
 
 
 def _elsewhere(id: str, scale: Scale, number: int, seed: int, folder: str, device: str) -> float:

@@ -1,0 +1,76 @@
+"""Pieces of work in turn and in processes: one that fails, or is ended by the system, does not end the others."""
+
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from fullcert.jobs import in_processes, in_turn
+from fullcert.mistakes import Mistake
+
+
+class Piece(NamedTuple):
+    name: str
+    kind: str = "one"
+
+
+PIECES = [Piece(name) for name in "abcd"]
+
+
+def perform(name: str, folder: str) -> float:
+    """Fine, wrong, or killed: once, when a file says so, and always."""
+    marker = Path(folder, name)
+    if marker.exists():
+        told = marker.read_text()
+        if told == "once":
+            marker.unlink()
+        if told == "wrong":
+            raise ValueError(f"{name} is wrong")
+        if told == "mistake":
+            raise Mistake("no such file")
+        time.sleep(0.2)
+        os.kill(os.getpid(), signal.SIGKILL)
+    return 1.0
+
+
+def names(ended: Iterator[tuple[Piece, float]]) -> list[str]:
+    return sorted(piece.name for piece, _ in ended)
+
+
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_a_piece_that_fails_is_told_when_the_others_are_finished(jobs: int, tmp_path: Path) -> None:
+    (tmp_path / "b").write_text("wrong")
+    done: list[str] = []
+    with pytest.raises(ValueError, match="b is wrong") as caught:
+        for piece, _ in ways(jobs, tmp_path)():
+            done.append(piece.name)
+    assert sorted(done) == ["a", "c", "d"] and "1 failed, all else is finished" in caught.value.__notes__[0]
+
+
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_a_mistake_of_the_user_is_told_at_once(jobs: int, tmp_path: Path) -> None:
+    for name in "abcd":
+        (tmp_path / name).write_text("mistake")
+    with pytest.raises(Mistake, match="no such file"):
+        list(ways(jobs, tmp_path)())
+
+
+def test_a_process_that_was_killed_does_not_end_the_others(tmp_path: Path) -> None:
+    (tmp_path / "b").write_text("once")
+    assert names(ways(2, tmp_path)()) == ["a", "b", "c", "d"]
+
+
+def test_a_piece_that_is_killed_every_time_is_told(tmp_path: Path) -> None:
+    (tmp_path / "b").write_text("always")
+    with pytest.raises(Mistake, match="most often for memory"):
+        list(ways(2, tmp_path)())
+
+
+def ways(jobs: int, folder: Path) -> Callable[[], Iterator[tuple[Piece, float]]]:
+    if jobs == 1:
+        return lambda: in_turn(PIECES, lambda piece: perform(piece.name, str(folder)))
+    return lambda: in_processes(PIECES, lambda piece: (perform, piece.name, str(folder)), jobs)
