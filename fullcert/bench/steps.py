@@ -17,7 +17,7 @@ from boundflow.compiled import FIRST
 from boundflow.prepared import Prepared
 from boundflow.training import _Run
 from fullcert.bench.cases import Measured, case
-from fullcert.bench.measuring import Work, peak, seconds, taking_turns
+from fullcert.bench.measuring import ROUNDS, Work, peak, seconds, taking_turns
 
 EPSILON, RATE = 1e-6, 1e-12
 
@@ -53,10 +53,13 @@ def plain_step(widths: tuple[int, ...], x: Tensor, y: Tensor) -> Work:
     return step
 
 
-def bounded_step(recipe: bf.Recipe, widths: tuple[int, ...], x: Tensor, y: Tensor) -> tuple[Work, float]:
+def bounded_step(
+    recipe: bf.Recipe, widths: tuple[int, ...], x: Tensor, y: Tensor, tripwire: bool = True
+) -> tuple[Work, float]:
     """A step of a certified training with its tripwire, and the seconds that compiling took."""
     model = network(widths).to(x.device)
     run = _Run(Prepared(model, (x, y), bf.threats.Linf(EPSILON), recipe.but(optimizer_options={"lr": RATE})))
+    run.tripwire.outward = tripwire
     if run.space is not None:
         run.space.attach(run.sets.optimizer)
     index, number = torch.arange(len(x), device=x.device), itertools.count()
@@ -80,6 +83,17 @@ def measured(recipe: bf.Recipe, widths: tuple[int, ...], size: int, device: torc
         best = taking_turns({"bounded": bounded, "plain": plain}, device)
     compiled = {"first_call_seconds": first} if recipe.compile is True else {}
     return Measured(best["bounded"], best["plain"], held.bytes, details=compiled)
+
+
+def tripwire(recipe: bf.Recipe, widths: tuple[int, ...], size: int, device: torch.device) -> Measured:
+    """Steps with the tripwire and without, taking turns."""
+    x, y = batch_of(widths, size, device)
+    recipe = recipe.but(loss="ce" if widths[-1] > 1 else "bce")
+    works = {name: bounded_step(recipe, widths, x, y, name == "with")[0] for name in ("with", "without")}
+    for work in works.values():
+        seconds(work, device, 3)
+    best = taking_turns(works, device, 3 * ROUNDS)
+    return Measured(best["with"], best["without"], None)
 
 
 INTERVAL, ZONOTOPE = bf.Recipe(domain="interval", compile=True), bf.Recipe(domain="zonotope", order=20)
@@ -107,3 +121,11 @@ for domain, named, place in STEPS:
         device=place,
         quick=True,
     )(partial(measured, INTERVAL if domain == "interval" else ZONOTOPE, widths, size))
+TRIPWIRES = {"interval": INTERVAL, "eager interval": INTERVAL.but(compile=False), "zonotope": ZONOTOPE}
+for named, recipe in TRIPWIRES.items():
+    for place in ("cpu", "cuda"):
+        case(
+            f"tripwire-{named.replace(' ', '-')}-{'gpu' if place == 'cuda' else 'cpu'}",
+            f"a step on {named}s of 2-20-1, batch 100, with the tripwire beside one without",
+            device=place,
+        )(partial(tripwire, recipe, *NETWORKS["2-20-1"]))
