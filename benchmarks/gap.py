@@ -10,6 +10,7 @@ and the large ones want a GPU:
 
     python benchmarks/gap.py --case two-moons --json gap.json
     BOUNDFLOW_DATA=folder python benchmarks/gap.py --case mnist-32 --device cuda --targets 200
+    python benchmarks/gap.py --rows docs/gap.json --page docs/gap.md           the page, from rows that were measured
 """
 
 from __future__ import annotations
@@ -166,6 +167,36 @@ def show(results: list[dict[str, Any]]) -> None:
         print(f"{row['trainings']:10d}{row['seconds']:8.0f}")
 
 
+PAGE = """# Certified and attacked, side by side
+
+What no attacker can change, and what one attacker did change, for one and the same training ([how](attack.md)). The
+truth lies between the two: no certificate of this training can exceed the attacked accuracy, and the gap is what better
+bounds or better attacks could still gain. In per cent of the test points; *outside* are poisoned models that left their
+bounds. This page is written from the rows in `gap.json`:
+
+```sh
+python benchmarks/gap.py --json docs/gap.json                       # all cases; the large ones want a GPU
+python benchmarks/gap.py --rows docs/gap.json --page docs/gap.md
+```
+
+| training | epsilon | k | nominal | attacked | certified | gap | poisoned trainings | outside |
+|---|---|---|---|---|---|---|---|---|
+"""
+
+
+def page(results: list[dict[str, Any]]) -> str:
+    """The table as Markdown."""
+    lines = []
+    for row in results:
+        epsilon = "-" if row["epsilon"] is None else f"{row['epsilon']:g}"
+        nominal, attacked, certified = (100 * row[f"{name}_accuracy"] for name in ("nominal", "attacked", "certified"))
+        shares = f"{nominal:.1f} | {attacked:.1f} | {certified:.1f} | {attacked - certified:.1f}"
+        lines.append(
+            f"| {row['case']} | {epsilon} | {row['k'] or 'all'} | {shares} | {row['trainings']} | {row['outside']} |\n"
+        )
+    return PAGE + "".join(lines)
+
+
 def wanted(options: argparse.Namespace) -> Iterator[Work]:
     for case in options.case:
         for work in CASES[case](case, options):
@@ -189,6 +220,8 @@ def parsed() -> argparse.Namespace:
     parser.add_argument("--quick", action="store_true", help=f"a small cut: {QUICK}")
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--json", type=Path, help="file for one object a line of the table")
+    parser.add_argument("--rows", type=Path, nargs="+", help="take rows from these files instead of running")
+    parser.add_argument("--page", type=Path, help="write the table as Markdown to this file")
     options = parser.parse_args()
     for name, value in QUICK.items() if options.quick else ():
         setattr(options, name, value)
@@ -197,9 +230,9 @@ def parsed() -> argparse.Namespace:
 
 def main() -> None:
     options = parsed()
-    results: list[dict[str, Any]] = []
+    results: list[dict[str, Any]] = [row for path in options.rows or () for row in json.loads(path.read_text())]
     try:
-        for work in wanted(options):
+        for work in wanted(options) if not options.rows else ():
             results.append(measure(work, options))
             print(json.dumps(results[-1]), flush=True)
             if options.json:
@@ -210,6 +243,8 @@ def main() -> None:
         raise SystemExit("gap.py: no case has such a setting: leave out --epsilon and --k, or see --help")
     print()
     show(results)
+    if options.page:
+        options.page.write_text(page(results))
 
 
 if __name__ == "__main__":
