@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
-from weakref import WeakKeyDictionary
+from weakref import WeakKeyDictionary, ref
 
 import numpy as np
 import torch
@@ -43,7 +43,8 @@ class Support:
 
     def __init__(self, space: Symbols):
         self.space = space
-        self._columns: WeakKeyDictionary[Rows, tuple[Expansion, int, Columns]] = WeakKeyDictionary()
+        # an expansion holds its deep rows, so it is not held itself: else none would ever be forgotten
+        self._columns: WeakKeyDictionary[Rows, tuple[ref[Expansion], int, Columns]] = WeakKeyDictionary()
         self._groups: WeakKeyDictionary[Expansion, tuple[int, list[Group] | None]] = WeakKeyDictionary()
 
     def __call__(self, form: Form, clean: bool = False, factors: Factors | None = None) -> Tensor:
@@ -120,11 +121,11 @@ class Support:
         parts = len(self.space.table)
         key: Rows = rows if len(other) else expansion.deep
         found = self._columns.get(key)
-        if found is not None and found[0] is expansion and found[1] == parts:
+        if found is not None and found[0]() is expansion and found[1] == parts:
             return found[2]
         numbers = np.concatenate((expansion.deep.numbers, rows.numbers[other.cpu().numpy()]))
         columns = Columns(*self.space.owners_and_parts(numbers), self.space.table, self.space.budgets, other.device)
-        self._columns[key] = expansion, parts, columns
+        self._columns[key] = ref(expansion), parts, columns
         return columns
 
 

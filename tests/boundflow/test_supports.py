@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from fractions import Fraction
 
 import numpy as np
@@ -79,3 +81,19 @@ def test_a_support_is_that_of_the_expansion_that_holds_now() -> None:
     for deep, reach in ((few, 0.5), (many, 1.0), (few, 0.25)):
         space.expands(optimizer, Expansion(derived, deep, torch.full((1, len(deep)), reach / len(deep))))
         assert torch.allclose(space.support(kept), torch.full((2, 1), reach))
+
+
+def test_what_is_known_of_an_expansion_is_forgotten_with_it() -> None:
+    """Deep rows are held by the expansion they are of: a support that held it would hold one more for every step."""
+    space = bf.Symbols(Linf(0.1))
+    optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=1.0)
+    seen = []
+    for _ in range(4):
+        derived, deep = space.fresh(1), space.fresh(2)
+        expansion = Expansion(derived, deep, torch.full((1, 2), 0.5))
+        space.expands(optimizer, expansion)
+        space.support(Form(torch.zeros(1), torch.ones(1, 1), torch.zeros(1), derived))
+        seen.append(weakref.ref(expansion))
+    del expansion
+    gc.collect()
+    assert [one() is None for one in seen] == [True, True, True, False]
