@@ -50,7 +50,7 @@ def attacked(attack: Attack, device: torch.device) -> Measured:
 
 HALF_MOONS = Attack("half-moons", 3000, 128, 4, 2.0, 0.6, k=200, epsilon=0.01)
 MAGIC = Attack("magic", 15216, 128, 3, 1.0, 0.6, k=15216, epsilon=0.01)
-MNIST = Attack("mnist-32", 60000, 0, 2, 5.0, 1.0, k=10, labels=True, test=1000)
+MNIST = Attack("mnist-32", 60000, 0, 2, 5.0, 1.0, k=10, labels=True, test=1000, weight_seed=0)
 ATTACKS: dict[str, tuple[str, Attack]] = {
     "half-moons-200": ("half-moons 6-128-2, 200 of 3000 samples moved, 4 steps", HALF_MOONS),
     "magic-all": ("MAGIC 10-128-2, all samples moved by 0.01, 3 steps", MAGIC),

@@ -46,6 +46,7 @@ class Attack:
     domain: str = "zonotope"
     order: int = 2
     test: int | None = None  # the first so many of the test set; None: all
+    weight_seed: int = 1234  # of the initial weights: the published one of MAGIC
 
     @property
     def setting(self) -> Setting:
@@ -69,8 +70,8 @@ class Attack:
 
 
 def network(attack: Attack, features: int, classes: int) -> nn.Sequential:
-    """The published network, with the published seed of its initial weights."""
-    torch.manual_seed(1234)
+    """The published network, with its initial weights."""
+    torch.manual_seed(attack.weight_seed)
     if not attack.hidden:
         return nn.Sequential(nn.Linear(features, classes)).double()
     return nn.Sequential(nn.Linear(features, attack.hidden), nn.ReLU(), nn.Linear(attack.hidden, classes)).double()

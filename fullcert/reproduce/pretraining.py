@@ -245,8 +245,8 @@ def hull(points: np.ndarray) -> np.ndarray:
     source="FullCert, Fig. 3a",
     differs="The printed 75 % from scratch is read off the figure, whose axis begins at 50 %: it is compared with the "
     "upper edge of our dots there, and the mean of the untrained networks stands beside it; "
-    "zonotopes, whose steps take longer, train for at most 5 of 500 epochs, three of the seeds; a pretrained row has the "
-    "best network of each seed.",
+    "zonotopes, whose steps take longer, train for at most 5 of 500 epochs, three of the seeds; a pretrained row has "
+    "the best network of each seed.",
     draw=draw,
     derive=partial(edge, 75.0),
 )
