@@ -91,7 +91,7 @@ def worst_product(a: Set, b: Set, terms: float, affine: bool, own: OwnRows | Non
         if affine:
             before = radius_of_product(inner_a, inner_b, _outer, terms)
             more = rounding.up(radius_of_product(piece, b, _outer, terms) - before).clamp_min(0.0)
-            radius = before.sum(0) * (1 + rounding.gamma(terms, before.dtype))
+            radius = before.sum(0)  # which rounds no more than every term is charged for: `_summed_radius` in linear.py
             own_here = None if own is None else OwnRows(own.rows[:, :, here], own.zero_when_clean)
             more = without_own(touched, clean, more, own_here, moduli, terms)
         part = Excess(samples, interval, beyond, radius, more)
