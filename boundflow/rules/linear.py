@@ -110,7 +110,8 @@ def _over_samples(
         own = _own_rows(x, over_samples)
         if excess is not None and x.clean is not None and x.clean.radius is not None:
             excess.radius = _summed_radius(x.clean.radius, x.form, f, terms)
-            more = over_samples(rounding.up(x.form.radius - x.clean.radius).clamp_min(0.0), 0)
+            # rounded once, of which `Excess.errors` charges sixteen, and then as the radii of `_summed_radius` are
+            more = over_samples((x.form.radius - x.clean.radius).clamp_min(0.0), 0)
             touched, inner = over_samples(x.bounds, 1), over_samples(x.clean.bounds, 1)
             excess.more = without_own(touched, inner, more, own, over_samples(_largest_moduli(x), 0), terms)
         if own is not None and rows.batch is not None:
