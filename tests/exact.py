@@ -21,6 +21,7 @@ UNDERFLOW = ("tiny", "subnormal")  # products of these are lost: the radii of ru
 NORMAL = tuple(kind for kind in ADVERSE if kind not in UNDERFLOW)
 DTYPES = (torch.float32, torch.float64)
 UNIT = {torch.float32: 2.0**-24, torch.float64: 2.0**-53}
+LEAST = {torch.float32: 2.0**-149, torch.float64: 2.0**-1074}  # the smallest subnormal number
 
 
 def number(value: float | str) -> Any:

@@ -2,19 +2,21 @@
 
 Every function of `boundflow.rounding` that widens is wrapped once. A wrapper looks where it is called from; at the
 place that is switched off it computes as in ``rounding.nearest()``. So the laws of a room run in one process, one
-removal after the other, without importing torch each time. What is no call (a name that holds a charge) needs a copy of
-the package: `rounding_terms.py` does that.
+removal after the other, without importing torch each time. What is no call (a name that holds a charge) is removed by
+giving the functions of its file the code of another text.
 """
 
 from __future__ import annotations
 
+import gc
 import importlib.util
 import inspect
 import itertools
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
-from types import CodeType
+from types import CodeType, FunctionType
 from typing import Any, NamedTuple
 
 import conftest  # noqa: F401  (the settings of property-based tests)
@@ -54,6 +56,15 @@ class Switch:
         for name in names:
             if hasattr(rounding, name):
                 setattr(rounding, name, self._wrapped(getattr(rounding, name)))
+
+    @contextmanager
+    def off(self, place: Place) -> Iterator[None]:
+        """Nothing is charged at this place."""
+        self.place = place
+        try:
+            yield
+        finally:
+            self.place = None
 
     def _wrapped(self, function: Callable[..., Any]) -> Callable[..., Any]:
         def called(*args: Any, **kwargs: Any) -> Any:
@@ -97,16 +108,42 @@ def _cases(path: Path, name: str, test: Any) -> Iterator[Law]:
             yield Law(f"{path.name}::{name}", test, given)
 
 
-def noticed(switch: Switch, place: Place, tests: list[Law]) -> str | None:
-    """The first law that fails while a place is switched off, and holds otherwise."""
+@contextmanager
+def another_text(path: str, text: str) -> Iterator[None]:
+    """The functions of a file with the code of another text, whose functions begin on the same lines."""
+    made = {_name(code): code for code in _codes(compile(text, path, "exec"))}
+    functions = [f for f in gc.get_objects() if type(f) is FunctionType and f.__code__.co_filename == path]
+    before = [f.__code__ for f in functions]
+    try:
+        for f, code in zip(functions, before, strict=True):
+            f.__code__ = made[_name(code)]
+        yield
+    finally:
+        for f, code in zip(functions, before, strict=True):
+            f.__code__ = code
+
+
+def _name(code: CodeType) -> tuple[str, int, tuple[str, ...]]:
+    """Of two functions without a name on one line, what they take from around them tells which is which."""
+    return code.co_qualname, code.co_firstlineno, code.co_freevars
+
+
+def _codes(code: CodeType) -> Iterator[CodeType]:
+    yield code
+    for inner in code.co_consts:
+        if isinstance(inner, CodeType):
+            yield from _codes(inner)
+
+
+def noticed(removal: Callable[[], AbstractContextManager[None]], tests: list[Law]) -> str | None:
+    """The first law that fails with a term removed, and holds otherwise."""
     for law in tests:
-        switch.place = place
-        try:
-            law.test(**law.given)
-        except Exception:  # whatever a law raises: crossed bounds, a failed comparison
-            switch.place = None
-            law.test(**law.given)  # a law that fails as it is would notice everything: that is an error
-            return law.name
-        finally:
-            switch.place = None
+        with removal():
+            try:
+                law.test(**law.given)
+                continue
+            except Exception:  # whatever a law raises: crossed bounds, a failed comparison
+                pass
+        law.test(**law.given)  # a law that fails as it is would notice everything: that is an error
+        return law.name
     return None

@@ -23,6 +23,8 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager
+from functools import partial
 from itertools import repeat
 from pathlib import Path
 from typing import NamedTuple
@@ -72,10 +74,20 @@ LAWS = {  # file -> tests that go first: exact arithmetic, in the room that the 
     "clean_state.py": ["pieces"],
     "chunks.py": ["pieces"],
     "sets.py": ["concretisation"],
-    "rules/linear.py": ["rule_laws", "sums_over_samples"],
-    "rules/bilinear.py": ["rule_laws", "sums_over_samples"],
+    "rules/linear.py": ["sums_of_sets", "sums_over_samples", "rule_laws"],
+    "rules/sample_sums.py": ["sums_of_sets", "sums_over_samples"],
     "rules/contractions.py": ["rule_laws", "sums_over_samples"],
-    "rules/sample_sums.py": ["sums_over_samples"],
+    "rules/bilinear.py": ["products_of_sets", "sums_over_samples", "rule_laws"],
+    "rules/products.py": ["products_of_sets", "rule_laws"],
+    "rules/constants.py": ["products_of_sets", "rule_laws"],
+    "rules/descent.py": ["products_of_sets"],
+    "rules/randomness.py": ["products_of_sets"],
+    "rules/gates.py": ["choices_of_sets", "rule_laws"],
+    "rules/selections.py": ["choices_of_sets", "rule_laws"],
+    "rules/corners.py": ["corners"],
+    "rules/unary.py": ["functions_of_sets", "rule_laws"],
+    "rules/softmax.py": ["softmax_of_sets", "rule_laws"],
+    "rules/normalisation.py": ["normalisation_of_sets", "rule_laws"],
     "certificate_files.py": ["saved"],
     "prediction.py": ["answers"],
     "cuts.py": ["answers"],
@@ -219,7 +231,7 @@ def main() -> None:
     parser.add_argument("--new", action="store_true", help="only terms without a remembered test or a proof")
     parser.add_argument("--list", action="store_true", help="print the terms and what is remembered of each, and end")
     parser.add_argument("--quick", action="store_true", help="only the laws of the room, not the tests of planted bugs")
-    parser.add_argument("--here", action="store_true", help="only calls, in this process, by the laws of the room")
+    parser.add_argument("--here", action="store_true", help="in this process, only by the laws of the room")
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--remember", type=Path, default=REMEMBERED, help="the file with what caught each term")
     parser.add_argument("words", nargs="*", help="only terms whose file, function or source has one of these words")
@@ -232,8 +244,6 @@ def main() -> None:
         return
     if given.new:
         wanted = [term for term in wanted if term.name not in tests and term.name not in STAYS]
-    if given.here:
-        wanted = [term for term in wanted if term.place is not None]
     found = here(wanted) if given.here else apart(wanted, tests, given.jobs, given.quick)
     raise SystemExit(tried(wanted, tests, found, given.remember))
 
@@ -253,10 +263,18 @@ def here(wanted: list[Term]) -> Iterator[tuple[str | None, float]]:
         for file in map(Path, tests_of(term.file, quick=True)):
             if file not in loaded:
                 loaded[file] = rounding_sites.laws(file)
-            assert term.place is not None
             own = [law for law in loaded[file] if law.about(term.file)]  # of a rule, those of its own file
-            test = test or rounding_sites.noticed(switch, term.place, own or loaded[file])
+            test = test or rounding_sites.noticed(partial(removed_here, switch, term), own or loaded[file])
         yield (f"tests/{_under_tests(test)}" if test else None), time.perf_counter() - begin
+
+
+def removed_here(switch: rounding_sites.Switch, term: Term) -> AbstractContextManager[None]:
+    if term.place is not None:
+        return switch.off(term.place)
+    path = PACKAGE / term.file
+    text = path.read_bytes()
+    without = text[: term.begin] + term.wrong.encode() + text[term.end :]
+    return rounding_sites.another_text(str(path), without.decode())
 
 
 def _under_tests(test: str) -> str:

@@ -15,6 +15,27 @@ SPARE_CHARGE = (
     "spare, and two are missed"
 )
 
+LAST_STEP = (
+    "the step outwards at the end: the amount that is added before it holds at least four roundings more than are "
+    "taken, of moduli that are no less than the bound"
+)
+
+AT_THE_ENDS = (
+    "the product at the ends is charged 4 n + 24 roundings of all moduli, of which the plain run, center and rows take "
+    "2 n, and the roundings of the middle, of its half width and of the bounds seven"
+)
+
+MEAN_VALUE = (
+    "slopes are bounded by their extremes on the whole segment to the center, whose average is what counts: where a "
+    "set is wide, the radius is longer than any member needs by far more than roundings, and where it is a point, "
+    "`_logit_error` holds 14 (classes + 8) roundings of a probability, of which all formulas take a part"
+)
+
+CONVEX = (
+    "the logarithm of a sum of exponentials bends: it is off its tangent by less than the difference of the slopes "
+    "says, by far more than roundings, and where a set is a point `_logit_error` holds 14 roundings of all terms"
+)
+
 STAYS: dict[str, str] = {
     "clean_state.py Excess.errors: rounding.gamma(4, up.dtype)": (
         "both `up` hold 8 roundings of (down + up) / 2 each, the middle takes one; it is needed where an excess that "
@@ -71,5 +92,72 @@ STAYS: dict[str, str] = {
     "support.py _Own.unplaced: rounding.up(torch.stack(values).sum(0))": (
         "a sum over the parts of a clause, each of which has left 6 roundings or was not rounded; more than two parts "
         "of one clause without any rounding of their own would need it"
+    ),
+    "rules/corners.py _ends: rounding.middle(b.bounds)": AT_THE_ENDS,
+    "rules/corners.py _ends: rounding.middle(a.bounds)": AT_THE_ENDS,
+    "rules/corners.py _ends: rounding.around(*around(*rounding.middle(a.bounds), weights))": AT_THE_ENDS,
+    "rules/descent.py _descended: rounding.widened(bounds, charge)": LAST_STEP,
+    "rules/linear.py _worst_sum: rounding.widened(clean.sum(1), charge)": LAST_STEP,
+    "rules/linear.py combination: rounding.widened(bounds, rounding.gamma(terms, like.dtype) * moduli + "
+    "rounding.tiny(terms, like.dtype))": LAST_STEP,
+    "rules/normalisation.py _normalised: rounding.gamma(8 + terms, x.dtype)": (
+        "the rule of the mean charges 2 n + 12 roundings of the mean modulus, which is at least a share 1 / n of every "
+        "|x|, and difference and product a step each; x scale - mean scale takes n + 1 of the mean modulus, one of |x| "
+        "and one of the result. It stays for means that are computed with more than n roundings, as Welford's may be"
+    ),
+    "rules/normalisation.py _normalised: rounding.gamma(8 * terms, x.dtype)": (
+        "no exact value is beyond sqrt(n - 1), and `loss` holds 2 n + 24 roundings of every value: only where n is "
+        "more than 700 in float32, and a spread is off by more than n roundings, it would be needed"
+    ),
+    "rules/normalisation.py layer_norm_backward: rounding.gamma(2 * terms + 8, x.dtype)": (
+        "`loss` has widened the normalised input by 2 n + 24 roundings of all of (|x| + |mean|) scale, and its product "
+        "with a mean of products takes that twice; PyTorch's formula takes n + 10. It stays for formulas that do not "
+        "go through the normalised input"
+    ),
+    "rules/softmax.py log_softmax_bounds: rounding.widened(exact, error)": LAST_STEP,
+    "rules/softmax.py softmax_bounds: rounding.widened(image, image * _logit_error(bounds) + lost)": LAST_STEP,
+    "rules/softmax.py _two_classes: rounding.widened(view.bounds, charge)": LAST_STEP,
+    "rules/softmax.py _two_classes: rounding.up(view.form.radius + charge)": (
+        "the combination before it has charged 18 roundings of the modulus, which holds the radius, and takes eleven"
+    ),
+    "rules/softmax.py _softmax_radius: rounding.up(radius.squeeze(-1) + _softmax_charge(x, image) + unit * p)": (
+        MEAN_VALUE
+    ),
+    "rules/softmax.py _softmax_radius: unit": MEAN_VALUE,
+    "rules/softmax.py _softmax_radius: unit (2)": MEAN_VALUE,
+    "rules/softmax.py log_softmax_last: rounding.deviation(softmax_bounds(view.bounds), p)": CONVEX,
+    "rules/softmax.py log_softmax_last: rounding.up(error + kept + _logit_error(view.bounds) + unit * center.abs())": (
+        CONVEX
+    ),
+    "rules/softmax.py log_softmax_last: unit": CONVEX,
+    "rules/softmax.py log_softmax_last: unit (2)": CONVEX,
+    "rules/unary.py range_of: rounding.widened(y, allowance(function, bounds, y))": (
+        "the allowance holds 16 roundings, for functions that PyTorch computes within a few of them, on any platform"
+    ),
+    "rules/unary.py error_of_line: rounding.deviation(image, mu)": (
+        "the `up` around it pays for eight roundings, of which the difference, the product and the sum take three"
+    ),
+    "rules/unary.py _offsets: rounding.gamma(1, dtype)": (
+        "a derivative is off by a few roundings of itself, which times the width are a few of |slope x|, and "
+        "`_off_the_line` charges 80 of these; it stays for functions whose derivative is computed worse"
+    ),
+    "rules/unary.py _offsets: rounding.tiny(1, dtype)": (
+        "a derivative that underflows misses the critical point, by no more than the tail of its function is long: "
+        "what is lost there is less than the 10240 smallest normal numbers of the allowance. It stays for functions "
+        "whose derivative underflows where they still bend"
+    ),
+    "rules/unary.py _off_the_line: rounding.up(delta + LINE * rounding.gamma(1, image.dtype) * moduli + "
+    "allowance(function, bounds, image))": (
+        "80 roundings of the moduli are charged, and delta, which is at most twice these but for the slack at a "
+        "critical point that no value of a bent function reaches, takes three"
+    ),
+    "rules/unary.py apply: rounding.tiny(2, x.dtype)": (
+        "functions that are not exact allow for 10240 smallest normal numbers; exact ones have slopes 0, 1 and -1 on "
+        "narrow intervals, which do not underflow, and on others 80 roundings of what they are wide. It stays for "
+        "exact functions with other slopes"
+    ),
+    "rules/unary.py apply: charge": (
+        "the error of a line holds 80 roundings of |mu|, or, where the cruder one is less, eight of |f - mu| and "
+        "|slope x|, which are no less than |mu| unless the image is next to mu, and then it was widened by as much"
     ),
 }

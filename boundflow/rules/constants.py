@@ -130,6 +130,7 @@ def to_copy(x: Set, *, dtype: torch.dtype | None = None, device: torch.device | 
     form = None
     if x.affine:
         charge = rounding.gamma(1, dtype) * x.form.modulus
-        radius = rounding.up(convert(rounding.up(x.form.radius + charge), 0)) + rounding.tiny(1, dtype)
+        # of ten roundings of the modulus, center, rows, radius and the plain run take one each
+        radius = convert(x.form.radius + charge, 0) + rounding.tiny(1, dtype)
         form = Form(convert(x.form.center, 0), convert(x.form.generators, 1), radius, x.form.rows, x.form.along)
     return concretised("to", bounds, form, x.symbols)

@@ -55,15 +55,15 @@ def _ends(name: str, a: Set, b: Set, terms: float, sharp: bool) -> Iterator[Set]
     middle, half = rounding.middle(b.bounds)
     up, down = (a.bounds[0] >= 0).unsqueeze(-1), (a.bounds[1] <= 0).unsqueeze(-1)
     unsigned = torch.where((up | down).squeeze(-1), 0.0, a.bounds.abs().amax(0))
-    # the plain product rounds with any b, and so do center and rows here
+    # the plain product rounds with any b, and so do center and rows here: 2 n roundings, and sums of radii a few more
     charge = 2 * rounding.gamma(terms + 2, a.dtype)
     modulus = torch.maximum(a.form.modulus, a.bounds.abs().amax(0))
     doubt = (unsigned @ half) * (1 + charge) + charge * (modulus @ b.bounds.abs().amax(0))
-    doubt = rounding.up(doubt) + rounding.tiny(2 * terms + 2, a.dtype)
+    doubt = doubt + rounding.tiny(2 * terms + 2, a.dtype)
 
     def around(center: Tensor, radius: Tensor, weights: Tensor) -> tuple[Tensor, Tensor]:
         spread = torch.einsum("ij,ijp->ip", radius, weights.abs()) * (1 + charge)
-        return torch.einsum("ij,ijp->ip", center, weights), rounding.up(spread + doubt)
+        return torch.einsum("ij,ijp->ip", center, weights), spread + doubt
 
     for least, most in (b.bounds, b.bounds.flip(0)):
         weights = torch.where(up, least, torch.where(down, most, middle))  # (samples, columns, outputs)

@@ -49,4 +49,5 @@ def _descended(x: Set, gradient: Set, rate: Tensor, checks: list[Tensor]) -> Set
         largest, reach = (part.abs().amax(0, True) for part in (x.bounds, other))
         moduli = largest * (1 + rate * abs(decay)) + reach * rate
     bounds = torch.addcmul(kept, other, rate, value=-1)
-    return concretised("add", rounding.outward_sum(bounds, moduli, terms), None, x.symbols or gradient.symbols)
+    charge = rounding.gamma(terms, x.dtype) * moduli + rounding.tiny(terms, x.dtype)  # and products may underflow
+    return concretised("add", rounding.widened(bounds, charge), None, x.symbols or gradient.symbols)

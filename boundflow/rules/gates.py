@@ -191,9 +191,10 @@ def _where_radius(certain: Tensor, undecided: Tensor, a: Set, b: Set) -> Tensor:
     ``x in {a, b}`` is ``(a + b)/2 +- (a - b)/2``, and |a - b|/2 is at most half the largest distance of the bounds.
     """
     distance = combination("where", [(a, 1.0), (b, -1.0)])
-    half, charge = 0.5 * rounding.up(distance.bounds.abs().amax(0)), rounding.gamma(3, a.dtype)
+    half, charge = 0.5 * distance.bounds.abs().amax(0), rounding.gamma(3, a.dtype)
+    # of 14 roundings of both moduli, centers and rows take one, and this sum, which is less than they are, four
     extra = half + 0.5 * (a.form.radius + b.form.radius) + charge * (a.form.modulus + b.form.modulus)
-    between = rounding.up(extra) + rounding.tiny(2, a.dtype)
+    between = extra + rounding.tiny(2, a.dtype)
     return _choice(certain, undecided, a.form.radius, b.form.radius, between)
 
 
@@ -251,7 +252,7 @@ def _best_factor(over: States[Set], gates: list[Tensor]) -> tuple[Tensor, list[T
         found = []
         for (view,), gate in zip(over.views, gates, strict=True):
             doubt = torch.maximum(gate[1] - factor, factor - gate[0])
-            modulus = rounding.up(view.deviation + view.form.center.abs())
+            modulus = view.deviation + view.form.center.abs()  # rounded once, and the sum with it: `up` pays for both
             radius = rounding.up(factor * view.form.radius + doubt * modulus) + rounding.tiny(1, view.dtype)
             found.append(radius)
         return [torch.maximum(*found), found[1]] if len(found) > 1 else found

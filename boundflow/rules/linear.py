@@ -81,9 +81,14 @@ def summed(
 
 
 def _summed_radius(radius: Tensor, form: Form, f: PartMap, terms: float) -> Tensor:
-    """The radius of a sum, whose terms all have rows that were rounded."""
+    """The radius of a sum, whose terms all have rows that were rounded.
+
+    With gamma_n = n u / (1 - n u) the charge is gamma_2n of the moduli, and 8 roundings. Computed with n roundings it
+    is still ``(1 - gamma_n) gamma_2n = 2 gamma_n``: once for the plain run, and once for ours, in which centers and
+    rows take what is charged on them, and the sum of radii, whatever their parts are, what is charged on radii.
+    """
     total = f(radius + rounding.gamma(terms, radius.dtype) * form.modulus, 0)
-    return rounding.up(total) + rounding.tiny(terms, radius.dtype)
+    return total + rounding.tiny(terms, radius.dtype)
 
 
 def _over_samples(
@@ -105,8 +110,8 @@ def _over_samples(
         own = _own_rows(x, over_samples)
         if excess is not None and x.clean is not None and x.clean.radius is not None:
             excess.radius = _summed_radius(x.clean.radius, x.form, f, terms)
-            more = over_samples(rounding.up(x.form.radius - x.clean.radius).clamp_min(0.0), 0)
-            more = more * (1 + rounding.gamma(terms, x.dtype))
+            # rounded once, of which `Excess.errors` charges sixteen, and then as the radii of `_summed_radius` are
+            more = over_samples((x.form.radius - x.clean.radius).clamp_min(0.0), 0)
             touched, inner = over_samples(x.bounds, 1), over_samples(x.clean.bounds, 1)
             excess.more = without_own(touched, inner, more, own, over_samples(_largest_moduli(x), 0), terms)
         if own is not None and rows.batch is not None:
@@ -143,11 +148,13 @@ def _worst_sum(x: Set, over_samples: PartMap, terms: float) -> Excess:
     """A sum over samples of which at most k are touched: the clean sum, and what touching each of them adds."""
     assert x.clean is not None and x.along is not None
     touched, clean = over_samples(x.bounds, 1), over_samples(x.clean.bounds, 1)
-    # the moduli at their largest: the roundings of every member, and ours of the clean sum
+    # the moduli at their largest: n roundings of every member, n of our clean sum, and 2 n of both ends of a move
     moduli = over_samples(_largest_moduli(x), 0).sum(0)
-    interval = rounding.outward_sum(clean.sum(1), moduli, 2 * terms + 2)
+    # a mean divides every term before they are added up: each of them may underflow
+    charge = rounding.gamma(2 * terms + 2, x.dtype) * moduli + rounding.tiny(terms, x.dtype)
+    interval = rounding.widened(clean.sum(1), charge)
     beyond = torch.stack((clean[0] - touched[0], touched[1] - clean[1])).clamp_min(0.0)
-    return Excess(x.along.samples, interval, beyond * (1 + rounding.gamma(terms, x.dtype)))
+    return Excess(x.along.samples, interval, beyond)
 
 
 def _axes(dims: Dims, x: Set | Tensor) -> list[int]:
@@ -279,9 +286,14 @@ def combination(
         else:
             # other terms than the summands are charged at their largest, not at the end point of the same bound
             loaded = ends if charged is None else [(_moduli(x, like, dims), a) for x, a in charged]
-            bounds = rounding.outward_sum(bounds, _accumulated([(end.abs(), abs(a)) for end, a in loaded]), terms)
+            moduli = _accumulated([(end.abs(), abs(a)) for end, a in loaded])
+            bounds = rounding.outward_sum(bounds, moduli, terms) if charged is None else _of_products(bounds, moduli)
         radius = _combined_radius(parts, charged or parts, terms, like, bounds.shape[1:]) if affine else None
         return Remainder(bounds, radius)
+
+    def _of_products(bounds: Tensor, moduli: Tensor) -> Tensor:
+        """More than one product, here and in the plain run: where each underflows, one step outwards is too little."""
+        return rounding.widened(bounds, rounding.gamma(terms, like.dtype) * moduli + rounding.tiny(terms, like.dtype))
 
     over = States(*operands)
     remainders = [remainder(*view) for view in over.views]
@@ -348,11 +360,11 @@ def _combined_radius(
     for x, a in summands:
         if varies(x):
             radius = torch.add(radius, x.form.radius, alpha=abs(a))
-    charge = rounding.gamma(terms + 2, like.dtype)
+    charge = rounding.gamma(terms + 2, like.dtype)  # with 12 roundings of the moduli more than ours and plain ones take
     for x, a in charged:
         moduli = x.form.modulus if varies(x) else as_tensor(x, like).abs()
         radius = torch.add(radius, moduli, alpha=abs(a) * charge)
-    return rounding.up(radius)
+    return radius
 
 
 @rule(

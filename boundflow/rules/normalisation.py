@@ -42,7 +42,7 @@ def _modulus(x: Set) -> Tensor:
     if x.exact:
         return x.center.abs()
     modulus = x.bounds.abs().amax(0)
-    return rounding.up(torch.maximum(modulus, x.form.modulus) if x.affine else modulus)
+    return torch.maximum(modulus, x.form.modulus) if x.affine else modulus
 
 
 def _statistics(x: Set, count: int, eps: float) -> tuple[Set, Set, Set]:

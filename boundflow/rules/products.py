@@ -156,8 +156,9 @@ def square(x: Set) -> Set:
     middle, off = over.middle([view.deviation.square() for (view,) in over.views])
 
     def radius(view: Set, off: Tensor) -> Tensor:
+        # of 12 roundings of the squared modulus, center, rows, this sum and the plain run take four
         total = off + 2 * f.center.abs() * view.form.radius + charge * f.modulus * f.modulus
-        return rounding.up(total) + rounding.tiny(2, x.dtype)
+        return total + rounding.tiny(2, x.dtype)
 
     radii = [radius(view, distance) for (view,), distance in zip(over.views, off, strict=True)]
     remainders = [Remainder(interval, radius) for interval, radius in zip(intervals, radii, strict=True)]

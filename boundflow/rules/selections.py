@@ -91,7 +91,8 @@ def largest(x: Set) -> Set:
     middle, off = over.middle(excesses[: len(over.views)])
 
     def radius(form: Form, off: Tensor, excess: Tensor) -> Tensor:
-        return rounding.up(form.radius + off + rounding.gamma(len(over.views), x.dtype) * (kept.form.modulus + excess))
+        # of ten roundings of all that is added up, the center takes one, and this sum three
+        return form.radius + off + rounding.gamma(len(over.views), x.dtype) * (kept.form.modulus + excess)
 
     radii = map(radius, (kept.form, kept.untouched.form), off, excesses)
     remainders = [Remainder(view.bounds.amax(-1), length) for (view,), length in zip(over.views, radii, strict=False)]

@@ -39,7 +39,11 @@ def _opposed(bounds: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _logit_error(bounds: Tensor) -> Tensor:
-    """What rounding does to a log-softmax: a few units of the largest logit and of the number of classes."""
+    """What rounding does to a log-softmax: a few units of the largest logit and of the number of classes.
+
+    ``|log p| <= 2 moduli + log(classes)``, so these are more than the roundings of ``log p`` itself, and 126 of them
+    pay for an exponential that follows.
+    """
     moduli = bounds.abs().amax(0).amax(-1, keepdim=True)
     classes = bounds.shape[-1]
     return (2 * moduli + classes + 8) * rounding.gamma(3, bounds.dtype)
@@ -50,15 +54,14 @@ def log_softmax_bounds(bounds: Tensor) -> Tensor:
     least, most = _opposed(bounds)
     exact = torch.stack((-most, -least))
     error = _logit_error(bounds)
-    return rounding.widened(exact, error + exact.abs().amax(0) * rounding.gamma(2, bounds.dtype)).clamp_max(0.0)
+    return rounding.widened(exact, error).clamp_max(0.0)
 
 
 def softmax_bounds(bounds: Tensor) -> Tensor:
     """Bounds of p: the exponential of those of log p; its relative error is the absolute one of log p."""
     image = torch.exp(log_softmax_bounds(bounds))
-    charge = _logit_error(bounds) + rounding.gamma(3, bounds.dtype)
     lost = rounding.tiny(FLOOR_TERMS, bounds.dtype)
-    return rounding.widened(image, image * charge + lost).clamp(0.0, 1.0)
+    return rounding.widened(image, image * _logit_error(bounds) + lost).clamp(0.0, 1.0)
 
 
 FLOOR_TERMS = 64
@@ -102,8 +105,7 @@ def _two_classes(x: Set, over: States[Set], images: list[Tensor]) -> Set:
 
 def _softmax_charge(x: Set, image: Tensor) -> Tensor:
     """What rounding does to probabilities."""
-    charge = _logit_error(x.bounds) + rounding.gamma(3, x.dtype)
-    return charge * image[1] + rounding.tiny(FLOOR_TERMS, x.dtype)
+    return _logit_error(x.bounds) * image[1] + rounding.tiny(FLOOR_TERMS, x.dtype)
 
 
 def _softmax_radius(x: Set, p: Tensor, jacobian: Tensor, image: Tensor) -> Tensor:
@@ -171,7 +173,7 @@ def log_softmax_last(x: Set, sharp: bool = True) -> Set:
         off = rounding.deviation(softmax_bounds(view.bounds), p)
         error = ((off + unit) * view.deviation).sum(-1, keepdim=True)
         kept = (slopes.abs() @ (view.form.radius + unit * f.modulus).unsqueeze(-1)).squeeze(-1)
-        return rounding.up(rounding.up(error + kept + _logit_error(view.bounds) + unit * center.abs()))
+        return rounding.up(error + kept + _logit_error(view.bounds) + unit * center.abs())
 
     remainders = [Remainder(image, radius(view)) for image, (view,) in zip(intervals, over.views, strict=True)]
     linear = Linear(center, (slopes @ f.generators.unsqueeze(-1)).squeeze(-1), f.rows, f.along)

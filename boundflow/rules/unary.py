@@ -233,8 +233,9 @@ def apply(function: Function, x: Set) -> Set:
     form, charge = x.form, rounding.gamma(2, x.dtype)
 
     def radius(own: Tensor, delta: Tensor) -> Tensor:
+        # four roundings of `own`, of which twelve are charged, and two of delta, of which `up` has left three
         total = slope.abs() * (own + charge * form.modulus) + delta + charge * mu.abs()
-        return rounding.up(rounding.up(total)) + rounding.tiny(2, x.dtype)
+        return total + rounding.tiny(2, x.dtype)
 
     states = zip(images, over.views, deltas, strict=True)
     remainders = [Remainder(image, radius(view.form.radius, delta)) for image, (view,), delta in states]

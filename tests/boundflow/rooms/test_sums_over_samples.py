@@ -25,11 +25,13 @@ SIZE, BUDGET = 3, 2
 
 
 class Touchable:
-    """A tensor (samples, SIZE) of which some samples may be touched, and its members."""
+    """A tensor (samples, size) of which some samples may be touched, and its members."""
 
-    def __init__(self, kind: str, dtype: torch.dtype, count: int, affine: bool, wide: float, seed: int = 0):
+    def __init__(
+        self, kind: str, dtype: torch.dtype, count: int, affine: bool, wide: float, seed: int = 0, size: int = SIZE
+    ):
         self.space = bf.Symbols(AtMost(BUDGET, Linf(1.0)))
-        shape = (count, SIZE)
+        shape = (count, size)
         center = adverse(kind, shape, dtype, seed)
         move = (center.abs() * wide).clamp_min(torch.finfo(dtype).tiny)
         self.clean, self.touched = torch.stack((center, center)), torch.stack((center - move, center + move))
@@ -76,6 +78,21 @@ def test_sums(kind: str, dtype: torch.dtype, count: int, affine: bool, wide: flo
         for row in member[1:]:
             one_by_one += row
         inside(found, exact(one_by_one))
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("kind", NORMAL)
+@pytest.mark.parametrize("affine", [False, True])
+@pytest.mark.parametrize("wide", [2.0**-21, 2.0**-6])
+def test_sums_over_samples_and_features(kind: str, dtype: torch.dtype, affine: bool, wide: float) -> None:
+    """What touching a sample adds is a long sum itself."""
+    made, random = Touchable(kind, dtype, 4, affine, wide, size=300), np.random.default_rng(1)
+    with torch.no_grad():
+        found: Any = bf.Bounded(made.set).sum((0, 1))
+    for _ in range(3):
+        member = made.member(random)
+        inside(found, total(total(exact(member))))
+        inside(found, exact(member.flatten().cumsum(0)[-1]))
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)

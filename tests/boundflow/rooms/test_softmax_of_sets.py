@@ -1,0 +1,58 @@
+"""Softmax and its logarithm: values of high precision are inside, where nothing but roundings is in doubt."""
+
+from __future__ import annotations
+
+from decimal import Decimal, localcontext
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from exact import DTYPES, Exact, number
+from exact_sets import affine, cancelling_rows, holds, narrow, symbols
+from torch import Tensor
+
+from boundflow.rules.softmax import log_softmax_last, softmax_last
+
+DIGITS = 60
+
+
+def probabilities(logits: Tensor, logarithm: bool) -> Exact:
+    """With 60 digits, row by row."""
+
+    def line(values: list[float]) -> list[Any]:
+        powers = [Decimal(value).exp() for value in values]
+        shares = [power / sum(powers) for power in powers]
+        return [number(str(share.ln() if logarithm else share)) for share in shares]
+
+    with localcontext() as context:
+        context.prec = DIGITS
+        return np.array([line(row) for row in logits.double().tolist()], dtype=object)
+
+
+@pytest.mark.parametrize("file", ["rules/softmax.py"])
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("far", [0.0, 2.0**10, 2.0**20])
+@pytest.mark.parametrize("classes", [2, 3, 10])
+def test_rows_that_reach_far(file: str, classes: int, far: float, dtype: torch.dtype) -> None:
+    """Slopes times rows that cancel, which are far larger than the interval is wide."""
+    logits = torch.tensor(np.random.default_rng(classes).uniform(-2, 2, size=(20, classes)), dtype=dtype)
+    x = affine(symbols(), logits, cancelling_rows((20, classes), dtype, far))
+    for operand in (x, narrow(logits)):
+        assert holds(softmax_last(operand), probabilities(logits, False))
+        assert holds(log_softmax_last(operand), probabilities(logits, True))
+
+
+@pytest.mark.parametrize("file", ["rules/softmax.py"])
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("classes", [2, 3])
+def test_probabilities_that_underflow(file: str, classes: int, dtype: torch.dtype) -> None:
+    """A fast exponential says 0 where its result is no normal number: so may a plain run."""
+    gap = 87.7 if dtype is torch.float32 else 709.0
+    logits = torch.zeros(1, classes, dtype=dtype)
+    logits[0, 0] = -gap
+    wanted = probabilities(logits, False)
+    flushed = wanted.copy()
+    flushed[0, 0] = number(0)
+    for operand in (narrow(logits), affine(symbols(), logits, cancelling_rows((1, classes), dtype, 0.0))):
+        assert holds(softmax_last(operand), wanted) and holds(softmax_last(operand), flushed)
