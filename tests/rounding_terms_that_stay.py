@@ -45,15 +45,6 @@ STAYS: dict[str, str] = {
     ),
     "reduction.py reduce: rounding.up(radius + box(stacked[dropped]))": SPARE_SCALE,
     "reduction.py _stacked: rounding.up(radius + error)": SPARE_SCALE,
-    "rounding.py before_scaling: tiny(2, x.dtype)": (
-        "products of a scale and a scaled value underflow only where the units of the user are smaller than 1e-290"
-    ),
-    "rounding.py before_scaling: affine_image(torch.stack((x, x)), scale, shift)": (
-        "the charge of 12 roundings of |x scale| pays for the product, and the last step outwards for the sum"
-    ),
-    "rounding.py largest_of_sums: up(x.max() * (1 + gamma(terms, x.dtype)))": (
-        "gamma holds n + 6 roundings more than the sum and the product take"
-    ),
     "rules/bilinear.py radius_of_product: rounding.up(radius)": SPARE_CHARGE,
     "rules/bilinear.py radius_of_product: rounding.up(second.radius + rounded)": SPARE_CHARGE,
     "rules/bilinear.py radius_of_product: rounding.up(a.form.radius + charge * a.form.modulus)": SPARE_CHARGE,
