@@ -3,9 +3,10 @@
     gradient of a batch = 1/B sum_i clip(g_i),     clip(g) = g min(1, C / (|g| + 1e-6))     as PyTorch clips norms
 
 A replaced sample has any features and any label, so its gradient is only known to be clipped: every coordinate lies in
-[-C, C]. As an affine form, with F = c + G xi the form of the observed sample, |F| <= M there, and v the gradient of the
-replaced one, ``|v - F| <= C + M``: that is its radius where the sample is touched (`clean_state.py`). A gradient that
-is not finite (features can be so large that it overflows) counts as zero, or no norm would bound it.
+[-C, C]. As an affine form, with ``F + rho zeta`` the gradient of the observed sample, F = c + G xi, which is at most M,
+and v the gradient of the replaced one, ``|v - F| <= C + M + rho``: that is its radius where the sample is touched
+(`clean_state.py`). A gradient that is not finite (features can be so large that it overflows) counts as zero, or no
+norm would bound it.
 """
 
 from __future__ import annotations
@@ -85,7 +86,7 @@ def _one_clause(gradients: Set, largest: float, budget: int | None, touched: np.
     clean_radius = None
     if form is not None:
         clean_radius = form.radius
-        radius = rounding.up(largest + bounds.abs().amax(0) + 2 * form.radius)
+        radius = rounding.up(largest + bounds.abs().amax(0) + form.radius)
         form = form.with_radius(torch.where(mask, radius, form.radius))
     if budget is None:
         return Set(wide, form, gradients.symbols)

@@ -72,7 +72,7 @@ class BinaryCrossEntropy(torch.autograd.Function):
             summands = [(apply(softplus_function(1.0, THRESHOLD), z), 1.0), (product(y, z, sharp=False), -1.0)]
             form = combination("binary_cross_entropy", summands, sharp=False).form
             charge = rounding.gamma(8, z.dtype) * (1 + 2 * z.form.modulus)
-            form = form.with_radius(rounding.up(form.radius + charge))
+            form = form.with_radius(form.radius + charge)  # of which 12 roundings are spare, as in the radius
         return concretised("binary_cross_entropy", bounds, form, symbols_of(z, y), sharp=sharp)
 
     @staticmethod

@@ -226,7 +226,7 @@ MUTANTS = [Mutant(*row) for row in [
     ("clean_state.py", "self.rows[numbers] *= ~where", "self.rows *= ~where", "all own rows cleared"),
     ("clean_state.py", "beyond = torch.cat([part.beyond for part in parts], 1)", "beyond = torch.cat([part.beyond for part in parts[:1] * len(parts)], 1)", "excess of later pieces lost"),
     ("batch_independence.py", "parameter.copy_(torch.nan_to_num(parameter, 0.0, 0.0, 0.0).clamp(-1e3, 1e3) + moved.to(parameter))", "pass", "a head of zeros hides what mixes samples"),
-    ("clipping.py", "radius = rounding.up(largest + bounds.abs().amax(0) + 2 * form.radius)", "radius = rounding.up(form.radius)", "replaced gradients not in the form"),
+    ("clipping.py", "radius = rounding.up(largest + bounds.abs().amax(0) + form.radius)", "radius = rounding.up(form.radius)", "replaced gradients not in the form"),
     ("clipping.py", "return torch.nan_to_num(gradient, nan=0.0, posinf=0.0, neginf=0.0)", "return gradient", "gradients that overflow"),
     ("rules/unary.py", "lines.append((slope, mu, torch.maximum(*errors), errors[1]))", "lines.append((slope, mu, errors[1], errors[1]))", "the line of clean samples taken for touched ones"),
     ("rules/gates.py", "return [torch.maximum(*found), found[1]] if len(found) > 1 else found", "return [found[1], found[1]] if len(found) > 1 else found", "gates of clean samples taken for touched ones"),

@@ -70,6 +70,19 @@ LAWS = {  # file -> tests that go first: exact arithmetic, in the room that the 
     "support.py": ["support"],
     "factors.py": ["support"],
     "factored_support.py": ["streamed"],
+    "all_budgets.py": ["smaller_sets"],
+    "smaller_threats.py": ["smaller_sets"],
+    "verified_rows.py": ["smaller_sets"],
+    "recorded.py": ["lifted_data"],
+    "lift.py": ["lifted_data"],
+    "threats/labels.py": ["lifted_data"],
+    "threats/lifting.py": ["lifted_data"],
+    "threats/missing.py": ["lifted_data"],
+    "threats/moves.py": ["lifted_data"],
+    "threats/quantised.py": ["lifted_data"],
+    "threats/tolerance.py": ["lifted_data"],
+    "bounded.py": ["concretisation"],
+    "states.py": ["pieces"],
     "expansion.py": ["support", "reduction"],
     "forms.py": ["own_rows", "support"],
     "reduction.py": ["reduction"],
@@ -84,7 +97,7 @@ LAWS = {  # file -> tests that go first: exact arithmetic, in the room that the 
     "certificate_files.py": ["saved"],
     "prediction.py": ["answers"],
     "cuts.py": ["answers"],
-    "rounding.py": ["rounding", "pieces", "concretisation"],
+    "rounding.py": ["rounding", "lifted_data", "pieces", "concretisation"],
 }
 
 

@@ -78,7 +78,7 @@ def test_steps_outwards_as_a_compiler_makes_them(kind: str, dtype: torch.dtype) 
     [((0.5, 0.52), -1e-3, (1.0001, 1.02)), ((0.98, 0.999), 1e-4, (1.9, 1.9999)), ((-1, 1), 1, (1, 9))],
 )
 def test_symbols_of_recorded_values(x: Any, center: float, times: Any) -> None:
-    """``(x - center) / reach`` is between its bounds: where the difference, or the quotient, rounds by most of a unit."""
+    """``(x - center) / reach`` is between its bounds, where the difference or the quotient rounds by most of a unit."""
     random = np.random.default_rng(3)
     x, center = (torch.from_numpy(random.uniform(*ends, 600)) for ends in (x, sorted((center / 10, center))))
     reach = (x - center).abs() * torch.from_numpy(random.uniform(*times, 600))
