@@ -53,10 +53,15 @@ def clipped_gradients(
                 raise UnsupportedProgram("a parameter is part of the loss of some samples and not of others")
             stacked: Tensor = torch.stack(kept)
             if isinstance(stacked, Bounded):
-                largest = norm * (1 + rounding.gamma(scalars + 16, stacked.dtype))
+                largest = largest_coordinate(norm, scalars, stacked.dtype)
                 stacked = Bounded(_replaced(_within(stacked.set, largest), largest, threat, index.cpu().numpy()))
             parameter.grad = stacked.sum(0) / len(index)
         return torch.stack(losses).sum() / len(index)
+
+
+def largest_coordinate(norm: float, scalars: int, dtype: torch.dtype) -> float:
+    """No coordinate of a clipped gradient of so many scalars exceeds this: a sum of squares, roots, and a quotient."""
+    return norm * (1 + rounding.gamma(scalars + 16, dtype))
 
 
 def _finite(gradient: Tensor) -> Tensor:

@@ -316,7 +316,7 @@ MUTANTS = [Mutant(*row) for row in [
     ("chunks.py", "excess = Excess.joined((first, second), charge)", "excess = Excess.joined((first, second), 0.0)", "joining of pieces not charged"),
     ("prepared.py", "    model.train()\n", "    model.eval()\n", "certify trains in evaluation mode"),
     ("training.py", "return Certificate(self.certified.eval(), self.nominal.eval(), record, seconds)", "return Certificate(self.certified, self.nominal, record, seconds)", "certify leaves its models in training mode"),
-    ("factors.py", "return total.flatten(0, 1), rounding.up(off * (1 + unit)).flatten()", "return total.flatten(0, 1), 0 * off.flatten()", "roundings of a product by its factors"),
+    ("factors.py", "return total.flatten(0, 1), off.flatten()", "return total.flatten(0, 1), 0 * off.flatten()", "roundings of a product by its factors"),
     ("streaming.py", "terms = terms.sub_(tau[:, part, unit].unsqueeze(-1)).clamp_min_(0.0)", "terms = terms.sub_(tau[:, part, unit].unsqueeze(-1))", "terms below the threshold taken off a streamed support"),
     ("streaming.py", "return c.abs_().sum(0, keepdim=True)", "return c.sum(0, keepdim=True).abs_()", "modulus of the sum for the sum of moduli in a stream"),
     ("factored_support.py", "value = value + group.budget * tau  #", "value = value + 0 * tau  #", "the threshold of a budget not counted"),

@@ -81,6 +81,8 @@ LAWS = {  # file -> tests that go first: exact arithmetic, in the room that the 
     "threats/moves.py": ["lifted_data"],
     "threats/quantised.py": ["lifted_data"],
     "threats/tolerance.py": ["lifted_data"],
+    "losses.py": ["losses_in_fractions"],
+    "clipping.py": ["losses_in_fractions"],
     "bounded.py": ["concretisation"],
     "states.py": ["pieces"],
     "expansion.py": ["support", "reduction"],

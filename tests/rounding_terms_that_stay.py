@@ -40,9 +40,6 @@ STAYS: dict[str, str] = {
     "expansion.py Expansion.expanded: rounding.up(error)": (
         "the error holds 2 M + 16 roundings of its sum, and the product takes M + 2 of them"
     ),
-    "factors.py Factors.part: rounding.up(off * (1 + unit))": (
-        "1 + unit holds 2 n + 16 roundings of off, and the products of nonnegative numbers before it take n + 3"
-    ),
     "reduction.py reduce: rounding.up(radius + box(stacked[dropped]))": SPARE_SCALE,
     "reduction.py _stacked: rounding.up(radius + error)": SPARE_SCALE,
     "rules/bilinear.py radius_of_product: rounding.up(radius)": SPARE_CHARGE,
