@@ -78,6 +78,6 @@ def _running(columns: Columns, coefficients: Tensor, clause: int, most: int) -> 
     by_owner = torch.stack(ends).sum(0) if len(ends) > 1 else ends[0]
     count = min(most, by_owner.shape[1])
     largest = torch.topk(by_owner, count, dim=1).values
-    total[:, 1 : count + 1] = largest.cumsum(1) * (1 + rounding.gamma(count, total.dtype))
+    total[:, 1 : count + 1] = largest.cumsum(1) * (1 + rounding.gamma(count + len(ends), total.dtype))
     total[:, count + 1 :] = total[:, count : count + 1]  # there are no more samples than that
     return total
