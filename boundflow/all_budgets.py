@@ -7,6 +7,10 @@ With the terms of one clause by owner in descending order, ``t_1 >= t_2 >= ...``
 so the running sums of one sort give the lower bounds ``center - radius - reach`` at all budgets at once. The rows hold
 for every smaller budget (`smaller_threats.py`); center and radius are those of the budget that the set was made for. Of
 a linear model that is all there is; deeper networks are asked again at budgets above the one found here.
+
+A lower bound is positive where ``center > radius + reach``. Each summand of the reach is longer than what it bounds by
+six roundings at least, so their sum, rounded twice, is an upper bound. The sum with the radius is rounded once, and
+rounding keeps the order: a center that is not above the exact sum is not above the rounded one.
 """
 
 from __future__ import annotations
@@ -59,10 +63,9 @@ def _of_some(x: Bounded, generators: Tensor, center: Tensor, radius: Tensor, cla
     coefficients = coefficients.T.contiguous()
     base = columns.reach(coefficients)[0]
     total = _running(columns, coefficients, clause, most)
-    reach = rounding.up(base.unsqueeze(1) + total + error.unsqueeze(1))
-    away = rounding.up(reach + radius.unsqueeze(1))
-    lower = rounding.widened(center.unsqueeze(1).expand(2, *away.shape), away)[0]
-    return (lower > 0).long().cumprod(1).sum(1) - 1
+    reach = base.unsqueeze(1) + total + error.unsqueeze(1)
+    positive = center.unsqueeze(1) > reach + radius.unsqueeze(1)
+    return positive.long().cumprod(1).sum(1) - 1
 
 
 def _running(columns: Columns, coefficients: Tensor, clause: int, most: int) -> Tensor:
@@ -75,6 +78,6 @@ def _running(columns: Columns, coefficients: Tensor, clause: int, most: int) -> 
     by_owner = torch.stack(ends).sum(0) if len(ends) > 1 else ends[0]
     count = min(most, by_owner.shape[1])
     largest = torch.topk(by_owner, count, dim=1).values
-    total[:, 1 : count + 1] = largest.cumsum(1) * (1 + rounding.gamma(count, total.dtype))
+    total[:, 1 : count + 1] = largest.cumsum(1) * (1 + rounding.gamma(count + len(ends), total.dtype))
     total[:, count + 1 :] = total[:, count : count + 1]  # there are no more samples than that
     return total

@@ -104,7 +104,7 @@ class Columns:
         device: torch.device,
     ):
         summed = [number for number, part in enumerate(table) if part.kind is Kind.BOX and budgets[part.clause] is None]
-        self.count = len(owners)
+        self.count, self.parts = len(owners), len(table)
         self.summed = _piece(np.flatnonzero((parts < 0) | np.isin(parts, summed)), device)
         self.clauses: list[_ClauseColumns] = []
         for clause, budget in enumerate(budgets):
@@ -138,8 +138,10 @@ class Columns:
             unplaced.pop(clause.clause, None)
         for terms in unplaced.values():  # clauses without columns: one sample for each element, within any budget
             total = [side + terms.values[end] for end, side in enumerate(total)]
-        added = 1 + rounding.gamma(len(self.clauses) + len(own), coefficients.dtype)  # of clauses there are any number
-        return torch.stack(total) * added
+        summands = (
+            len(self.clauses) + len(own) + self.parts
+        )  # of clauses, and of the parts of one, there are any number
+        return torch.stack(total) * (1 + rounding.gamma(summands, coefficients.dtype))
 
     def _taken(self, coefficients: Tensor, part: _PartColumns) -> Tensor:
         owners, width = part.columns.shape

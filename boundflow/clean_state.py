@@ -72,13 +72,16 @@ class Excess:
         return rounding.widened(self.interval, torch.stack([self.samples.worst(side) for side in self.beyond]))
 
     def errors(self) -> tuple[Tensor, Tensor]:
-        """What the whole sum is off its form by: ``(middle, radius)``."""
+        """What the whole sum is off its form by: ``(middle, radius)``.
+
+        `up` is eight roundings of the radius, which is at least half the sum of both sides. Of these the radius takes
+        four and the middle one, and two pay for one more sum of both, or of the center and the middle.
+        """
         assert self.radius is not None and self.more is not None
+        if self.middle is not None:  # nothing is left by sample
+            return self.middle, self.radius
         down, up = (self.samples.worst(side) for side in self.more)
-        middle = 0.5 * (up - down) + (0.0 if self.middle is None else self.middle)
-        # half the sum of both sides, and the roundings of the middle
-        charge = rounding.gamma(4, up.dtype) * (down + up + middle.abs())
-        return middle, rounding.up(self.radius + rounding.up(0.5 * (down + up) + charge)) + rounding.tiny(4, up.dtype)
+        return 0.5 * (up - down), rounding.up(self.radius + 0.5 * (down + up)) + rounding.tiny(4, up.dtype)
 
     def settled(self) -> Excess:
         """The k worst already added: nothing is left by sample."""
@@ -91,7 +94,7 @@ class Excess:
     def total_radius(self) -> Tensor:
         """The radius of the whole sum around its center as it stands."""
         middle, radius = self.errors()
-        return rounding.up(radius + middle.abs())
+        return radius + middle.abs()
 
     def around(self, form: Form) -> Form:
         """A sum over samples with the errors of its touched ones: around their middle, if no piece is still to come."""
@@ -99,7 +102,7 @@ class Excess:
             return Form(form.center, form.generators, self.total_radius(), form.rows)
         middle, radius = self.errors()
         center = form.center + middle
-        radius = rounding.up(radius + rounding.gamma(1, center.dtype) * (form.center.abs() + middle.abs()))
+        radius = radius + rounding.gamma(1, center.dtype) * (form.center.abs() + middle.abs())
         return Form(center, form.generators, radius, form.rows)
 
     def mapped(self, f: Callable[[Tensor, int], Tensor]) -> Excess:
@@ -128,6 +131,7 @@ class Excess:
     @staticmethod
     def joined(parts: Sequence[Excess], charge: Tensor | float) -> Excess:
         """Of sums over several pieces of a batch, added up; ``charge`` pays for the additions to the radius."""
+        assert all(part.middle is None for part in parts), "what was settled is not added up any more"
         samples = Samples(np.concatenate([part.samples.numbers for part in parts]), parts[0].samples.budget)
         intervals = torch.stack([part.interval for part in parts])
         interval = rounding.outward_sum(intervals.sum(0), intervals.abs().sum(0), len(parts))
@@ -176,12 +180,13 @@ def without_own(
     """What touching each sample adds to a sum, (2, samples, *shape): the error of its form, or all of its move.
 
     Own rows are cleared where the move is taken. Every term was rounded, here and in the plain run, and they are added
-    up: ``moduli`` are what those of each sample add up to.
+    up: ``moduli`` are what those of each sample add up to. The charge holds 8 t + 48 roundings of them, for t terms, of
+    which the plain run and these sums take 2 t + 5.
     """
     if own is None:
         return torch.stack((more, more))
     charge = 2 * rounding.gamma(2 * terms + 4, more.dtype) * moduli + rounding.tiny(terms, more.dtype)
-    moved = rounding.up(torch.stack((clean[1] - touched[0], touched[1] - clean[0])).clamp_min(0.0) + charge)
+    moved = torch.stack((clean[1] - touched[0], touched[1] - clean[0])).clamp_min(0.0) + charge
     shorter = 0.5 * (moved[0] + moved[1]) < WORTH_AN_INTERVAL * (more + own.half_width())
     own.clear(shorter)
     return torch.where(shorter, moved, more)

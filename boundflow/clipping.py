@@ -3,9 +3,10 @@
     gradient of a batch = 1/B sum_i clip(g_i),     clip(g) = g min(1, C / (|g| + 1e-6))     as PyTorch clips norms
 
 A replaced sample has any features and any label, so its gradient is only known to be clipped: every coordinate lies in
-[-C, C]. As an affine form, with F = c + G xi the form of the observed sample, |F| <= M there, and v the gradient of the
-replaced one, ``|v - F| <= C + M``: that is its radius where the sample is touched (`clean_state.py`). A gradient that
-is not finite (features can be so large that it overflows) counts as zero, or no norm would bound it.
+[-C, C]. As an affine form, with ``F + rho zeta`` the gradient of the observed sample, F = c + G xi, which is at most M,
+and v the gradient of the replaced one, ``|v - F| <= C + M + rho``: that is its radius where the sample is touched
+(`clean_state.py`). A gradient that is not finite (features can be so large that it overflows) counts as zero, or no
+norm would bound it.
 """
 
 from __future__ import annotations
@@ -52,10 +53,15 @@ def clipped_gradients(
                 raise UnsupportedProgram("a parameter is part of the loss of some samples and not of others")
             stacked: Tensor = torch.stack(kept)
             if isinstance(stacked, Bounded):
-                largest = norm * (1 + rounding.gamma(scalars + 16, stacked.dtype))
+                largest = largest_coordinate(norm, scalars, stacked.dtype)
                 stacked = Bounded(_replaced(_within(stacked.set, largest), largest, threat, index.cpu().numpy()))
             parameter.grad = stacked.sum(0) / len(index)
         return torch.stack(losses).sum() / len(index)
+
+
+def largest_coordinate(norm: float, scalars: int, dtype: torch.dtype) -> float:
+    """No coordinate of a clipped gradient of so many scalars exceeds this: a sum of squares, roots, and a quotient."""
+    return norm * (1 + rounding.gamma(scalars + 16, dtype))
 
 
 def _finite(gradient: Tensor) -> Tensor:
@@ -85,7 +91,7 @@ def _one_clause(gradients: Set, largest: float, budget: int | None, touched: np.
     clean_radius = None
     if form is not None:
         clean_radius = form.radius
-        radius = rounding.up(largest + bounds.abs().amax(0) + 2 * form.radius)
+        radius = rounding.up(largest + bounds.abs().amax(0) + form.radius)
         form = form.with_radius(torch.where(mask, radius, form.radius))
     if budget is None:
         return Set(wide, form, gradients.symbols)

@@ -54,7 +54,11 @@ class Expansion:
         return rows._views[self]
 
     def expanded(self, elements: Tensor, rows: Rows) -> tuple[Tensor, Tensor]:
-        """Coefficients of elements (n, rows) over the deep rows (n, K), and what those may be off by, summed."""
+        """Coefficients of elements (n, rows) over the deep rows (n, K), and what those may be off by, summed.
+
+        The product takes M + 2 roundings, for M derived symbols, and the error holds 2 M + 16: the rest pays for its
+        own sum, and for sums that it becomes part of.
+        """
         view = self.view(rows)
         coefficients, which = elements[:, view.derived], view.which
         used = (coefficients != 0).any(0)
@@ -68,7 +72,7 @@ class Expansion:
             known = elements[:, view.known]
             total.index_add_(1, view.deep, known)
             error = error + known.abs().sum(1) * rounding.gamma(1, total.dtype)
-        return total, rounding.up(error)
+        return total, error
 
     @staticmethod
     def joined(parts: Sequence[Expansion]) -> Expansion:

@@ -9,7 +9,9 @@ roundings of one coefficient (both inputs, the inner products, the sum over the 
 
 where v_i is the support of the moduli of B_i with the same parts and the same budget, u_i that of A_i, v_d that of the
 bias: one vector for all elements. The last bracket is the interval answer, which can be far above the support: where
-the payment exceeds `MOST_PAYMENT` of it, the caller takes float64.
+the payment exceeds `MOST_PAYMENT` of it, the caller takes float64. Numbers below the normal range of float32 lose more
+than w of themselves. With t for the smallest normal number, a factor a_i is then off by t, which costs t v_i, however
+small a_i is; a coefficient of B_i costs t |a_i| for each symbol, and a product t.
 
 Own rows. The owner of an element is left out of the stream, and its one term is made in float64, once with the own rows
 of its sample and once without: where a sample was left alone, its own budgeted symbols are 0. With t'' for that term,
@@ -30,7 +32,7 @@ import torch
 from torch import Tensor
 
 from . import rounding
-from .budgets import FREE, Columns, Kind, Part, box, by_owner, term
+from .budgets import FREE, Columns, Kind, Part, by_owner, term
 from .factors import Factors
 from .forms import Form
 from .streaming import BLOCK, Stream, exceeding
@@ -91,6 +93,10 @@ def reach(
     """
     (count, inner), width = factors.a.center.shape, factors.b.center.shape[1]
     own = None if form.rows.batch is None else _OwnTerms(space, form, factors)
+    # a term is joined with own rows, less tau, added to the others of its part, to k tau and to the parts before it,
+    # to what own rows reach elsewhere and to what is paid, and converted: n + 7 roundings of 2 n + 8
+    summands = len(found) + (0 if own is None else len(own.parts))
+    added = 1 + rounding.of_ours(summands, form.center.dtype)
     if len(factors.a.rows) and inner > MOST_MIXED:
         return None
     streamed = _Product(factors, _ready(factors, columns, found))
@@ -99,7 +105,7 @@ def reach(
         total, paid = streamed.part(begin, end, own, clean)
         if not bool(paid.sum() <= MOST_PAYMENT * total[0, 0].sum()):  # so it is for NaN, too
             return None
-        parts.append(rounding.up((total + paid).to(form.center.dtype)))
+        parts.append((total + paid).to(form.center.dtype) * added)
     return torch.cat(parts, 2).view(2 if clean else 1, 2, count, width)
 
 
@@ -110,9 +116,8 @@ class _Second:
         factors.start_second()
         assert factors.deep_b is not None
         self.columns, self.found, self.b = columns, found, factors.b
-        # what these coefficients may be off by, and their sums, as `Factors.part` needs them; not the first factor
-        self.off_b = factors.error_b, factors.norm_b
-        self.off_bias = (factors.error_bias, factors.norm_bias) if factors.bias is not None else None
+        # what these coefficients may be off by; not the first factor
+        self.error_b, self.error_bias = factors.error_b, factors.error_bias if factors.bias is not None else None
         inner, width = factors.b.center.shape
         deep = factors.deep_b.flatten(0, 1)
         bias = factors.deep_bias if factors.bias is not None else deep.new_zeros(width, deep.shape[1])
@@ -182,22 +187,22 @@ class _Product:
             mixed = None if padded is None else _of_owners(padded, group)
             stream = Stream(group.kind, narrow, weights, bias, mixed, mix, left_out)
             tau, beyond = exceeding(stream, group.budget)
-            beyond = _summed_in_blocks(beyond, stream.owners)
+            beyond = _summed_in_blocks(beyond)
             deep = None if places is None else self._own_coefficients(a, padded, group, places)
             for state in range(len(total)):
                 value = beyond
                 if own is not None and places is not None and deep is not None:
                     one = own.terms(group, deep, places, begin, end, clean=state == 1)
-                    value = rounding.up(value + rounding.up(one - tau).clamp_min(0.0))
+                    value = value + (one - tau).clamp_min(0.0)
                 if group.budget is not None:
-                    value = rounding.up(value + rounding.up(group.budget * tau))
-                total[state] = rounding.up(total[state] + value)
+                    value = value + group.budget * tau  # exact: a float32 times a whole number below 2^29
+                total[state] += value
         if own is not None:
             owned = {group.part for group in self.found}
             for state in range(len(total)):
-                total[state] = rounding.up(total[state] + own.elsewhere(owned, begin, end, clean=state == 1))
-        paid = self._paid(a, deep_a) + self._rounded(a, deep_a, error_a)
-        return total.flatten(2), rounding.up(paid).flatten()
+                total[state] += own.elsewhere(owned, begin, end, clean=state == 1)
+        paid = self._paid(a, deep_a) + self._rounded(a, error_a)
+        return total.flatten(2), paid.flatten()
 
     def _own_coefficients(self, a: Tensor, deep_a: Tensor | None, group: Group, places: Tensor) -> Tensor:
         """Of every element, those of the symbols of its own owner, (lines, units, symbols), in float64."""
@@ -214,37 +219,39 @@ class _Product:
         return found
 
     def _paid(self, a: Tensor, deep_a: Tensor | None) -> Tensor:
-        """``w (|a| . v + u . |b| + v_d)``, and what float32 loses to underflow."""
-        inner, symbols = a.shape[1], max(group.columns.shape[1] for group in self.found)
+        """``w (|a| . v + u . |b| + v_d)``, and what float32 loses to underflow.
+
+        A coefficient takes 2 i + s + 5 roundings, for i inner terms and s symbols of a sample, and w holds 4 i + 2 s +
+        24. So about half of it is spare, which pays for the roundings of all that is computed here, and of `_rounded`.
+        """
+        second, inner, symbols = self.second, a.shape[1], max(group.columns.shape[1] for group in self.found)
         unit = rounding.of_ours(2 * inner + symbols + 8, torch.float32)
-        answer = a.abs() @ self.second.moduli_b + self.second.moduli_bias
-        size = a.abs().sum(1, keepdim=True) + 1
+        answer = a.abs() @ second.moduli_b + second.moduli_bias
+        size = 1 + a.abs().sum(1, keepdim=True) + second.moduli_b.sum(0)
         if deep_a is not None:
             b = self.factors.b.center.abs()
-            moduli = _moduli(self.second.columns, deep_a.flatten(0, 1)).view(deep_a.shape[:2])
-            answer, size = answer + moduli @ b, size + b.sum(0)
+            moduli = _moduli(second.columns, deep_a.flatten(0, 1)).view(deep_a.shape[:2])
+            answer, size = answer + moduli @ b, size + b.sum(0) + moduli.sum(1, keepdim=True)
         lost = rounding.tiny(2 * inner + symbols + 8, torch.float32) * sum(
             group.columns.numel() for group in self.found
         )
         squares = sum(len(group.columns) for group in self.found if group.kind is Kind.BALL)
-        lost_squares = squares * math.sqrt(rounding.tiny(symbols, torch.float32))
-        answer = answer * (1 + rounding.gamma(2 * inner + 8, a.dtype))
-        return rounding.up(unit * answer + lost * (size + answer) + lost_squares)
+        return unit * answer + lost * size + squares * math.sqrt(rounding.tiny(symbols, torch.float32))
 
-    def _rounded(self, a: Tensor, deep_a: Tensor | None, error_a: Tensor | None) -> Tensor:
-        """What the deep coefficients of the factors may be off by, summed, as in `Factors.part`."""
-        second, unit = self.second, rounding.gamma(a.shape[1] + 4, a.dtype)
-        off = a.abs() @ (second.off_b[0] + unit * second.off_b[1])
-        if second.off_bias is not None:
-            off = off + second.off_bias[0] + unit * second.off_bias[1]
-        if deep_a is not None and error_a is not None:
-            off = off + (error_a + unit * box(deep_a, 2)) @ second.b.center.abs()
-        return rounding.up(off * (1 + unit))
+    def _rounded(self, a: Tensor, error_a: Tensor | None) -> Tensor:
+        """What the deep coefficients of the factors may be off by, summed; each error is twice what it has to be."""
+        off = a.abs() @ self.second.error_b
+        if self.second.error_bias is not None:
+            off = off + self.second.error_bias
+        return off if error_a is None else off + error_a @ self.factors.b.center.abs()
 
 
-def _summed_in_blocks(total: Tensor, owners: int) -> Tensor:
-    """Sums of terms that are not negative: blocks in float32, one subtraction each, and their totals in float64."""
-    return total * (1 + rounding.of_ours(BLOCK + 2, torch.float32)) * (1 + rounding.of_ours(owners, total.dtype))
+def _summed_in_blocks(total: Tensor) -> Tensor:
+    """Sums of terms that are not negative: blocks in float32, one subtraction each, and their totals in float64.
+
+    BLOCK roundings of float32 in any order; as many and twelve more are spare, and pay for any number of float64 ones.
+    """
+    return total * (1 + rounding.of_ours(BLOCK + 2, torch.float32))
 
 
 def _moduli(columns: Columns, deep: Tensor) -> Tensor:
@@ -303,15 +310,14 @@ class _OwnTerms:
         same &= (where < self.deep).unsqueeze(2)
         joined = deep + own @ same.to(own.dtype)
         rest = own * ~same.any(2).unsqueeze(1)
-        one = torch.stack(term(group.kind, torch.cat((joined, rest), 2)))
-        return one * (1 + rounding.gamma(own.shape[-1] + 2, one.dtype))
+        return torch.stack(term(group.kind, torch.cat((joined, rest), 2)))
 
     def elsewhere(self, owned: set[int], begin: int, end: int, clean: bool) -> Tensor:
         """Own terms of parts that no deep symbol has: one sample for each element, within any budget."""
-        total = self.rows.new_zeros(2, end - begin, self.rows.shape[2])
+        total = self.rows.new_zeros(2, end - begin, self.rows.shape[2], dtype=torch.float64)
         for part in sorted(self.parts - owned):
             kind, clause = self.table[part]
             if not (clean and self.budgets[clause] is not None):
                 own = self.rows[self._held(part), begin:end].permute(1, 2, 0)
-                total = rounding.up(total + torch.stack(term(kind, own)))
+                total += torch.stack(term(kind, own))
         return total

@@ -52,7 +52,6 @@ class Factors:
         self.norm_b = box(self.deep_b, 2)
         if self.bias is not None:
             self.deep_bias, self.error_bias = self._deep(self.bias.generators, self.bias.rows, width)
-            self.norm_bias = box(self.deep_bias, 1)
 
     def _deep(self, generators: Tensor, rows: Rows, count: int) -> tuple[Tensor, Tensor]:
         """Coefficients of ``count`` elements over the deep rows; all zero where there are no rows."""
@@ -72,7 +71,11 @@ class Factors:
         return self.deep_a[first:last], self.error_a[first:last]
 
     def part(self, begin: int, end: int) -> tuple[Tensor, Tensor]:
-        """Coefficients (elements, deep rows) of the lines from begin to end, and what they may be off by, summed."""
+        """Coefficients (elements, deep rows) of the lines from begin to end, and what they may be off by, summed.
+
+        Errors of expansions are twice what they have to be and more, and so is gamma: that pays for the roundings of
+        these sums, and for the addition of the bias.
+        """
         center, inner = self.a.center[begin:end], self.b.center.shape[0]
         self.start_second()
         assert self.deep_b is not None
@@ -83,5 +86,5 @@ class Factors:
         off = off + center.abs() @ (self.error_b + unit * self.norm_b)
         if self.bias is not None:
             total = total + self.deep_bias
-            off = off + self.error_bias + unit * self.norm_bias
-        return total.flatten(0, 1), rounding.up(off * (1 + unit)).flatten()
+            off = off + self.error_bias
+        return total.flatten(0, 1), off.flatten()

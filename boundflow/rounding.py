@@ -228,32 +228,27 @@ def quotient_of_move(x: Tensor, center: Tensor, reach: Tensor) -> Tensor:
 def of_shorter_moves(x: Tensor, amounts: Tensor) -> float:
     """By how much the lifted interval of a move by ``t`` of an amount exceeds ``t`` of the row of the whole move.
 
-    The row r of the amount a is at least a. The interval of ``t a`` is made of one conversion, one lengthening, one sum
-    and one step outwards, so its radius is at most ``t a + 32 u (|x| + t a)`` and a few of the smallest normal numbers.
-    Divided by r, for all t in [0, 1]:  ``t + 32 u (|x| / a + 1) + 64 tiny / a``. Features that cannot move have no row.
+    The row r of the amount a is at least a, and a is a normal number (`require_normal`), so half the smallest subnormal
+    number is at most ``u a``. The interval of ``t a`` is made of one conversion, one lengthening, one sum and one step
+    outwards, and its radius of one more lengthening: it is at most ``t a + 23 u (|x| + a)``. Divided by r, for all t in
+    [0, 1], that is ``t + 32 u (|x| / a + 1)`` or less, with roundings of this formula. Features that cannot move have
+    no row.
     """
-    dtype = x.dtype
     moving = amounts > 0
     if not bool(moving.any()):
         return 0.0
     far = torch.where(moving, x.double().abs() / amounts.double(), 0.0).max()
-    least = float(amounts.double()[moving].min())
-    return float(up(32 * UNIT[dtype] * (far + 1) + 64 * TINY[dtype] / least))
+    return float(32 * UNIT[x.dtype] * (far + 1))
 
 
 def shorter(rows: Tensor, factor: float) -> tuple[Tensor, Tensor]:
     """Rows (K, *shape) times a factor in [0, 1], and what all these products together are off by, at most.
 
-    Each product is rounded once, by at most ``u |row|`` or the smallest normal number, and symbols are at most 1.
+    The factor is a quotient and a sum, both rounded, and is converted; a product is rounded, or loses less than the
+    smallest normal number to underflow; and symbols are at most 1. So a row is off by ``4 u |row|``, and ``gamma_1`` is
+    more than twice that: the rest pays for the sum over the rows, which loses less than half of itself.
     """
-    scaled = rows * factor
-    lost = gamma(1, rows.dtype) * rows.abs().sum(0) * (1 + gamma(len(rows), rows.dtype)) + tiny(len(rows), rows.dtype)
-    return scaled, up(lost)
-
-
-def share_of_row(share: float, slack: float) -> float:
-    """At least ``share + slack``, and no more than the whole row."""
-    return min(1.0, (share + slack) * (1 + 8 * UNIT[torch.float32]))
+    return rows * factor, gamma(1, rows.dtype) * rows.abs().sum(0) + tiny(len(rows), rows.dtype)
 
 
 def share_of(x: Tensor, share: float) -> Tensor:
@@ -315,13 +310,16 @@ def affine_image(bounds: Tensor, scale: float, shift: float) -> Tensor:
 
 
 def before_scaling(x: Tensor, scale: float, shift: float) -> Tensor:
-    """Bounds of the number of which x is ``(number - shift) / scale``, in float64.
+    """Bounds of the float64 n of which x is ``(n - shift) / scale``.
 
-    Centering and dividing are two roundings, of ``|x scale|`` each, and `affine_image` pays for the way back.
+    Centering, dividing and multiplying are three roundings, of ``|x scale|`` each, so ``x scale + shift`` is off n by
+    four times ``u |x scale|`` at most. Where that is less than half a step from n to its neighbours, the sum is rounded
+    to n itself. Otherwise half a step, for the sum and once more for its bounds, is no more than that again: twelve in
+    all, which is ``gamma_2``. Where ``x scale`` is subnormal, centering is exact, and the sum is rounded to n as well.
     """
     x = x.double()
-    error = gamma(2, x.dtype) * (x * scale).abs() + tiny(2, x.dtype)
-    return widened(affine_image(torch.stack((x, x)), scale, shift), error)
+    number, error = x * scale + shift, gamma(2, x.dtype) * (x * scale).abs()
+    return torch.stack((number - error, number + error))
 
 
 def width(bounds: Tensor) -> Tensor:
@@ -330,11 +328,17 @@ def width(bounds: Tensor) -> Tensor:
 
 
 def largest_of_sums(x: Tensor, terms: float) -> float:
-    """At least the largest of numbers that are sums of so many products of numbers that are not negative."""
-    return float(up(x.max() * (1 + gamma(terms, x.dtype))))
+    """At least the largest of numbers that are sums of so many products of numbers that are not negative.
+
+    ``gamma_n`` holds n + 6 roundings more than the sum and this product take.
+    """
+    return float(x.max() * (1 + gamma(terms, x.dtype)))
 
 
 def upper_mean(x: Tensor) -> Tensor:
-    """At least the mean of numbers that are not negative, in float64: a sum of n terms, and one division."""
+    """At least the mean of numbers that are not negative, in float64: a sum of n terms, and one division.
+
+    ``gamma_n`` holds n + 5 roundings more than the sum, this product and the division take.
+    """
     total = x.double().sum()
-    return up(total * (1 + gamma(x.numel(), total.dtype)) / x.numel())
+    return total * (1 + gamma(x.numel(), total.dtype)) / x.numel()

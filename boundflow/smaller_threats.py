@@ -158,7 +158,7 @@ def _by_radius(certificate: Certificate, clauses: list[dict[str, Any]]) -> Level
 
     def make(level: int) -> nn.Module:
         assert certificate.model is not None
-        return with_share(certificate.model, moves, rounding.share_of_row(level / SHARES, slack))
+        return with_share(certificate.model, moves, min(1.0, level / SHARES + slack))
 
     unit = "share" if epsilon is None else "epsilon"
     return Levels(certificate, unit, SHARES, 1.0 if epsilon is None else epsilon, _tracked(certificate), make)

@@ -18,7 +18,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from . import rounding
 from .budgets import Columns, Kind, OwnTerms, box, term
 from .expansion import Expansion, View
 from .factored_support import Group, groups, reach
@@ -75,7 +74,7 @@ class Support:
             self._reach(columns, coefficients, error, own, part, begin, clean)
             for begin, part, coefficients, error in elements.chunks(columns.count, other, view)
         ]
-        reach = elements.shaped(rounding.up(torch.cat(reaches, 2)))
+        reach = elements.shaped(torch.cat(reaches, 2))
         return reach if clean else reach[0]
 
     def cheap(self, form: Form) -> bool:
@@ -101,7 +100,10 @@ class Support:
     def _reach(
         columns: Columns, coefficients: Tensor, error: Tensor, own: _Own | None, part: Tensor, begin: int, clean: bool
     ) -> Tensor:
-        """The reach of some elements: (1, 2, elements), or (2, 2, elements) where the clean one is asked for too."""
+        """The reach of some elements: (1, 2, elements), or (2, 2, elements) where the clean one is asked for too.
+
+        Adding the error is one more rounding, of which both summands have some to spare.
+        """
         if own is None:
             return columns.reach(coefficients).unsqueeze(0) + error
         both = []
@@ -219,5 +221,5 @@ class _Own:
                 if part.clause == clause and len(held) and not (clean and budget is not None):
                     values.append(torch.stack(term(part.kind, own[:, torch.from_numpy(held).to(own.device)])))
             if values:
-                terms.append(OwnTerms(clause, rounding.up(torch.stack(values).sum(0)), samples))
+                terms.append(OwnTerms(clause, torch.stack(values).sum(0), samples))  # `Columns.reach` counts parts
         return terms

@@ -156,15 +156,16 @@ def _moved(form: Form, rows: Tensor, values: Tensor, error: Tensor) -> tuple[Ten
     """The center with rows times values, which are known up to bounds (2, n), added to it; and the radius.
 
     ``|sum G_k xi_k - sum G_k m_k| <= sum |G_k| off_k``, and a sum of n products and the center, converted, is off by
-    gamma_(n+2) times its moduli. Values at exactly 0 move nothing and cost nothing.
+    n + 2 roundings of its moduli, of which gamma_(n+2) holds twice as many and eight more: these pay for the roundings
+    of the spread and of this charge. Values at exactly 0 move nothing and cost nothing.
     """
     shape, dtype, count = form.center.shape, form.center.dtype, len(rows) + 2
-    middle, off = rounding.middle(values)
+    middle = 0.5 * (values[0] + values[1])
+    off = torch.maximum(values[1] - middle, middle - values[0])
     wide, size = rows.double(), rows.double().abs()
     moved, moduli, spread = ((a @ b).reshape(shape) for a, b in ((middle, wide), (middle.abs(), size), (off, size)))
-    stays = (moduli == 0) & (spread == 0)
+    stays = ~(rows != 0)[(values != 0).any(0)].any(0).reshape(shape)  # not by products, which may underflow
     center = torch.where(stays, form.center, (form.center.double() + moved).to(dtype))
     charge = rounding.gamma(count, dtype) * (form.center.abs() + moduli + spread) + rounding.tiny(count, dtype)
-    added = torch.where(stays, 0.0, rounding.up(spread + charge)).to(dtype)
-    added = rounding.up(rounding.up(added) + error.reshape(shape))
+    added = torch.where(stays, 0.0, spread + charge).to(dtype) + error.reshape(shape)
     return center, torch.where(added == 0, form.radius, rounding.up(form.radius + added))

@@ -45,6 +45,17 @@ class Law(NamedTuple):
         return self.given.get("file") == file or (rule is not None and rule.apply.__module__ == module)
 
 
+@contextmanager
+def _no_units() -> Iterator[None]:
+    """Nothing is charged by what charges in every mode, as `rounding.whole_steps` does."""
+    units = dict(rounding.UNIT)
+    rounding.UNIT.update(dict.fromkeys(units, 0.0))
+    try:
+        yield
+    finally:
+        rounding.UNIT.update(units)
+
+
 class Switch:
     """At most one place at which nothing is charged."""
 
@@ -69,7 +80,7 @@ class Switch:
     def _wrapped(self, function: Callable[..., Any]) -> Callable[..., Any]:
         def called(*args: Any, **kwargs: Any) -> Any:
             if self.place is not None and self._caller(sys._getframe(1)) == self.place:
-                with rounding.nearest():
+                with rounding.nearest(), _no_units():
                     return function(*args, **kwargs)
             return function(*args, **kwargs)
 

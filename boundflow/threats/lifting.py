@@ -2,7 +2,8 @@
 
     x' = center + sum of all rows + radius zeta,     radius = sum of the changes' radii + gamma_m max |x'|
 
-where the last term pays for adding up m moves of the same value, where there is more than one. A sample that was left
+where the last term pays for adding up m moves of the same value, where there is more than one: m roundings of 2 m + 8.
+The rest pays for the sum of the radii, which are a few units of the value themselves. A sample that was left
 alone under a budget has the rows and radii of the changes without one: the others have symbols at zero, and what was
 not moved was not rounded.
 """
@@ -209,9 +210,8 @@ def _off(values: Tensor, deviations: list[Deviation], bounds: Tensor) -> Tensor:
     radii = [made.radius for made in deviations if made.radius is not None]
     total = torch.stack(radii).sum(0) if radii else torch.zeros_like(values)
     if len(deviations) > 1:  # the sum of several moves is rounded where the attacker's data are floats
-        charge = rounding.gamma(len(deviations), values.dtype)
-        several = rounding.up(total * (1 + charge) + charge * bounds.abs().amax(0))
-        total = torch.where(_several(deviations), several, total)
+        charge = rounding.gamma(len(deviations), values.dtype) * bounds.abs().amax(0)
+        total = torch.where(_several(deviations), total + charge, total)
     return total
 
 

@@ -56,8 +56,8 @@ class Missing(Change):
             raise ValueError(f"{len(self.ranges)} ranges do not fit data of shape {tuple(x.shape)}") from None
 
     def stand_in(self, x: Tensor) -> Tensor:
-        middle = rounding.middle(self._ends(x))[0]
-        return torch.where(self._holes(x), middle, x)
+        low, high = self._ends(x)
+        return torch.where(self._holes(x), 0.5 * (low + high), x)
 
     def deviation(self, values: Tensor, raw: Tensor, budgeted: bool) -> Deviation:
         missing = self._holes(raw)

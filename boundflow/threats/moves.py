@@ -80,7 +80,7 @@ class Moved(Change):
             least, most = (constant(end, values.dtype, values.device) for end in self.clip)
             bounds = torch.where(allowed, bounds.clamp(least.bounds[0], most.bounds[1]), bounds)
             if not budgeted and self.kind is Kind.BOX and self.samples is None:
-                center = rounding.middle(bounds)[0]
+                center = 0.5 * (bounds[0] + bounds[1])
         moving = allowed & self.moving(values)
         if self.kind is Kind.BOX:
             rows = torch.where(bounds[0] < bounds[1], rounding.deviation(bounds, center), 0.0)

@@ -41,6 +41,22 @@ def plainly_trained(drops: bool) -> nn.Module:
     return model
 
 
+def test_a_look_at_a_run_leaves_it_in_training_mode() -> None:
+    """Answers on the way drop nothing, and the steps after them drop what they would have dropped without."""
+    looked_at = []
+
+    def look(step: bf.Step) -> None:
+        looked_at.append(step.predict(data()[0][:3]))
+        assert all(module.training for part in (step.model, step.nominal) for module in part.modules())
+
+    recipe = {"loss": "bce", "optimizer_options": {"lr": 0.5}, "epochs": STEPS, "seed": SEED, "progress": False}
+    kept = bf.certify(network(), data(), threat=Linf(1e-3), callbacks=[look], **recipe)
+    assert len(looked_at) == STEPS
+    dropped = plainly_trained(True)
+    for name, value in kept.nominal.named_parameters():
+        assert torch.allclose(value, dropped.get_parameter(name), rtol=1e-12, atol=1e-14)
+
+
 @pytest.mark.parametrize("given", ["training", "evaluation"])
 def test_training_is_in_training_mode_and_answers_are_not(given: str) -> None:
     """Whatever the mode of the model that was given, which stays as it was."""

@@ -71,8 +71,8 @@ def test_samples_that_come_for_the_first_time_have_symbols_of_their_own(monkeypa
 def test_in_float32_as_well(monkeypatch):
     found = compared(monkeypatch, AtMost(4, Linf(0.02)), *data(), dtype=torch.float32)
     assert found
-    for streamed, exact in found:  # both are upper bounds in float32, whose own roundings are charged
-        assert bool((streamed >= exact * (1 - 2e-5)).all())
+    for streamed, exact in found:  # written out, roundings are charged for all samples, and not for the worst alone
+        assert bool((streamed >= exact * (1 - 1e-4)).all())
 
 
 def test_features_of_very_different_size(monkeypatch):

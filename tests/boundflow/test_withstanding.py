@@ -70,7 +70,7 @@ def test_shorter_moves_stay_inside(share: float, dtype: torch.dtype) -> None:
     certificate = bf.certify(model, (x, y), threat=Linf(epsilon), **RECIPE)
     assert certificate.model is not None
     slack = certificate.record["clauses"][0]["changes"][0]["shrinks"]["slack"]
-    smaller = with_share(certificate.model, [0], bf.rounding.share_of_row(share, slack))
+    smaller = with_share(certificate.model, [0], min(1.0, share + slack))
     datasets = poisoned_inputs(x, y, share * epsilon, 40, seed=1)
     members = trained(model, datasets, y.expand(len(datasets), -1))
     for name, parameter in smaller.named_parameters():
@@ -89,7 +89,7 @@ def test_the_worst_shorter_moves_stay_inside(hidden: bool) -> None:
     certificate = bf.certify(model, (x, y), threat=Linf(epsilon), **RECIPE)
     assert certificate.model is not None
     slack = certificate.record["clauses"][0]["changes"][0]["shrinks"]["slack"]
-    smaller = with_share(certificate.model, [0], bf.rounding.share_of_row(share, slack))
+    smaller = with_share(certificate.model, [0], min(1.0, share + slack))
     observed = x.unsqueeze(0).requires_grad_()
     for name, parameter in trained(model, observed, y.unsqueeze(0)).items():
         low, high = dict(smaller.named_parameters())[name].set.bounds  # type: ignore[attr-defined]
@@ -259,7 +259,7 @@ def test_the_lifted_radius_of_a_shorter_move_is_a_share_of_the_row(dtype: torch.
         row = Linf(amount).deviation(x, x, budgeted=False).generators.written_out().amax(0)  # type: ignore[union-attr]
         for share in (0.0, 0.001, 0.3, 0.99, 1.0):
             slack = Linf(amount).shrinks(x)["slack"]  # type: ignore[index]
-            factor = Fraction(bf.rounding.share_of_row(share, slack))
+            factor = Fraction(min(1.0, share + slack))
             shorter = Linf(share * amount).deviation(x, x, budgeted=False).bounds - x
             for wide, bounds in zip(row.flatten().tolist(), shorter.abs().amax(0).flatten().tolist(), strict=True):
                 assert Fraction(bounds) <= factor * Fraction(wide) or factor == 1

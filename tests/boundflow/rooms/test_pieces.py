@@ -16,8 +16,9 @@ from boundflow.clean_state import Excess, OwnRows, without_own
 from boundflow.context import OUTWARD, using
 from boundflow.forms import Form
 from boundflow.rows import Rows
-from boundflow.sample_axis import Samples
+from boundflow.sample_axis import SampleAxis, Samples
 from boundflow.sets import Set
+from boundflow.states import States
 from boundflow.threats import Linf
 
 SIZE = 24
@@ -137,6 +138,18 @@ def test_gradients_of_two_pieces_added_up(kind: str, dtype: torch.dtype) -> None
     assert at_least(both.excess.radius, off + number(UNIT[dtype]) * moduli if kind in NORMAL else 0)
     down, up = ends(both.excess)
     assert at_least(both.form.radius, np.maximum(down, up))
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("kind", ADVERSE)
+@pytest.mark.parametrize("scale", [1.0, 0.3, 2.0**-13])
+def test_one_middle_for_both_states(kind: str, dtype: torch.dtype, scale: float) -> None:
+    """What lies between 0 and a length is no further from the middle than is said, in both states."""
+    touched, clean = adverse(kind, (6, SIZE), dtype).abs(), adverse(kind, (6, SIZE), dtype, 1).abs() * scale
+    over: States[Set] = States(found=SampleAxis(-2, Samples(np.arange(6), 2)))
+    middle, off = over.middle([torch.maximum(touched, clean), clean])
+    for far, length in zip(off, (torch.maximum(touched, clean), clean), strict=True):
+        assert at_least(far, np.maximum(exact(middle), exact(length) - exact(middle)))
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)

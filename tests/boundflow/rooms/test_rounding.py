@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
 from exact import ADVERSE, DTYPES, NORMAL, UNIT, adverse, at_least, exact, number, total
 
 from boundflow import rounding
+from boundflow.context import OUTWARD, using
 
 SIZE = 200
 
@@ -56,6 +60,43 @@ def test_bounds_are_moved_outwards(kind: str, dtype: torch.dtype, scale: float) 
             assert np.all(ends[0] <= exact(at_zero) - number(far_away))
             assert np.all(ends[1] >= exact(at_zero) + number(far_away))
             assert np.all(exact(low) <= a - number(far_away)) and np.all(exact(high) >= a + number(far_away))
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("kind", ADVERSE)
+def test_steps_outwards_as_a_compiler_makes_them(kind: str, dtype: torch.dtype) -> None:
+    x = torch.cat((adverse(kind, (SIZE,), dtype), torch.zeros(1, dtype=dtype)))
+    bounds = torch.stack((x, x))
+    with using(replace(OUTWARD, deferred=[])):
+        low, high = rounding.outward(bounds)
+    wanted = rounding.outward(bounds)
+    assert bool((low <= wanted[0]).all()) and bool((high >= wanted[1]).all())
+
+
+@pytest.mark.parametrize(
+    ("x", "center", "times"),
+    [((0.5, 0.52), -1e-3, (1.0001, 1.02)), ((0.98, 0.999), 1e-4, (1.9, 1.9999)), ((-1, 1), 1, (1, 9))],
+)
+def test_symbols_of_recorded_values(x: Any, center: float, times: Any) -> None:
+    """``(x - center) / reach`` is between its bounds, where the difference or the quotient rounds by most of a unit."""
+    random = np.random.default_rng(3)
+    x, center = (torch.from_numpy(random.uniform(*ends, 600)) for ends in (x, sorted((center / 10, center))))
+    reach = (x - center).abs() * torch.from_numpy(random.uniform(*times, 600))
+    low, high = map(exact, rounding.quotient_of_move(x, center, reach))
+    wanted = (exact(x) - exact(center)) / exact(reach)
+    assert np.all(low <= wanted) and np.all(wanted <= high)
+    assert np.all(low >= -1) and np.all(high <= 1)
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("kind", ADVERSE)
+@pytest.mark.parametrize("level", [0, 1, 7, 33, 99, 100])
+def test_shorter_rows(kind: str, dtype: torch.dtype, level: int) -> None:
+    """Off by what is said, from rows times a factor that is a quotient and a sum, though it was rounded."""
+    rows, slack = adverse(kind, (9, 24), dtype), 0.1 * UNIT[dtype]
+    scaled, lost = rounding.shorter(rows, min(1.0, level / 100 + slack))
+    factor = min(number(1.0), number(level) / 100 + number(slack))
+    assert at_least(lost, total(np.abs(exact(scaled) - exact(rows) * factor)))
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
@@ -169,7 +210,7 @@ def test_units_of_the_user(kind: str, dtype: torch.dtype, scale: float, shift: f
         assert np.all(exact(low) <= exact(before)) and np.all(exact(high) >= exact(before))
 
 
-@pytest.mark.parametrize(("scale", "shift"), [(0.1, 0.3), (3.7, -1 / 3), (1.0, 7.7)])
+@pytest.mark.parametrize(("scale", "shift"), [(0.1, 0.3), (3.7, -1 / 3), (1.0, 7.7), (1.0000003, 1.0000001)])
 def test_numbers_that_are_small_beside_their_shift(scale: float, shift: float) -> None:
     """Centering rounds by a unit of the shift, which is many of the number."""
     before = torch.from_numpy(np.random.default_rng(5).uniform(-1e-6, 1e-6, 3000))
