@@ -61,6 +61,10 @@ class OutsideBounds(BoundFlowError):
     """A plain run left the set that must hold it: the two did not execute the same program, or a rule is wrong."""
 
 
+class LostRank(BoundFlowError):
+    """A process of a training on several devices has ended, does not answer, or does something else than the others."""
+
+
 class Violation(BoundFlowError):
     """An attack found a dataset inside the threat whose model the certificate excludes: a bound is wrong.
 

@@ -124,8 +124,8 @@ def sample_sum_form(
     if first.affine or second.affine:
         generators, rows = row_products(first, second, left, right)
     if batch is not None and own is not None:
-        union = rows.union(batch.distinct)
-        written = union.place(batch.written_out(own.rows), batch.distinct)
+        union = rows.union(batch.written)
+        written = union.place(batch.written_out(own.rows), batch.written)
         generators, rows = union.place(generators, rows) + written, union
     form = Form(center, generators, radius, rows)
     return form if excess is None else excess.around(form)
