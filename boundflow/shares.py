@@ -75,7 +75,7 @@ class Shares:
             mine = np.flatnonzero(batch.samples % self.ranks.count == self.ranks.rank)
             distinct, places = np.unique(batch.numbers[mine], return_inverse=True)
             rows = Rows(distinct if len(mine) else batch.distinct.numbers[:1])
-            found = rows, torch.from_numpy(mine), torch.from_numpy(places.reshape(len(mine), -1))
+            found = rows, torch.from_numpy(mine), torch.from_numpy(places.flatten())
             self._written[batch] = found
         return found
 

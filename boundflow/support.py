@@ -177,7 +177,7 @@ class _Elements:
     def chunks(self, columns: int, other: Tensor, view: View) -> Iterator[tuple[int, Tensor, Tensor, Tensor]]:
         """Where each chunk begins, its rows, its coefficients, and what those may be off by, summed."""
         generators, factors = self.form.generators, self.factors
-        elements = generators.permute(self.axes).reshape(len(self.form.rows), -1).T
+        elements = generators.permute(self.axes).reshape(len(self.form.rows), self.form.center.numel()).T
         numbers = SUPPORT_CHUNK if factors is None else SUPPORT_CHUNK_FACTORS
         size = (SUPPORT_CHUNK_CUDA if generators.is_cuda else numbers) // max(1, columns)
         line = self.form.center.shape[-1] if factors is not None else 1

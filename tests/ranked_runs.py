@@ -121,9 +121,9 @@ def ended(processes: list[subprocess.Popen[str]], seconds: float = 120) -> list[
 
 def on_ranks(cases: list[str], folder: Path, count: int = 2, *words: str) -> list[dict[str, dict[str, torch.Tensor]]]:
     """What each rank found, by case."""
-    command = [sys.executable, str(Path(__file__)), ",".join(cases), str(folder), *words]
-    for code, _, err in ended(started(command, count)):
-        assert code == 0, err
+    command = [sys.executable, str(Path(__file__)), ";".join(cases), str(folder), *words]
+    said = ended(started(command, count))
+    assert all(code == 0 for code, _, _ in said), "\n".join(err for _, _, err in said)
     return [torch.load(folder / f"{rank}.pt") for rank in range(count)]
 
 
@@ -140,9 +140,9 @@ def main(names: str, folder: str, *words: str) -> None:
     if torch.distributed.is_available():
         torch.distributed.init_process_group("gloo")
     said = {}
-    for name in names.split(","):
-        case = next(each for each in CASES if each.replace(",", "") == name.replace(",", ""))
-        said[case] = found(trained(case, distributed=True, callbacks=[watch], **more))
+    for name in names.split(";"):
+
+        said[name] = found(trained(name, distributed=True, callbacks=[watch], **more))
     torch.save(said, Path(folder) / f"{os.environ['RANK']}.pt")
     torch.distributed.destroy_process_group()
 
