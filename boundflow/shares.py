@@ -30,7 +30,7 @@ from torch import Tensor
 
 from . import rounding
 from .budgets import Columns, OwnTerms, box, largest
-from .errors import BoundFlowError
+from .errors import SpreadRows
 from .expansion import Expansion
 from .forms import Form
 from .ranks import Ranks
@@ -105,7 +105,7 @@ class Shares:
     def at_home(self, form: Form, expansion: Expansion) -> Form:
         """The part of a form that this rank counts: derived rows, symbols at home, and own rows of its samples."""
         if self.space.looked_at:
-            raise BoundFlowError(
+            raise SpreadRows(
                 "rows of the samples are spread over several processes while they train: a callback can look at loss, "
                 "width and the plain model; ask the certificate for bounds when it is there"
             )
