@@ -13,6 +13,7 @@ A process that has ended raises `LostRank` on all others: with gloo as soon as t
 
 from __future__ import annotations
 
+import atexit
 import hashlib
 import os
 import zlib
@@ -41,25 +42,19 @@ def local_rank() -> int:
     return int(os.environ.get("LOCAL_RANK", os.environ.get("RANK", "0")))
 
 
-@contextmanager
-def joined(wanted: bool | dist.ProcessGroup, device: torch.device) -> Iterator[Ranks | None]:
+def joined(wanted: bool | dist.ProcessGroup, device: torch.device) -> Ranks | None:
     """The processes that were asked for; None where there is only this one.
 
-    With True it is the group of the program, or, where there is none yet, the one that `torchrun` describes: it is made
-    here and ends here.
+    With True it is the group of the program, or, where there is none yet, the one that `torchrun` describes. That one
+    is made here, and lasts as long as the program, which may train again.
     """
-    if wanted is False:
-        yield None
-        return
-    made = wanted is True and not dist.is_initialized()
-    if made:
-        _begin(device)
-    try:
-        ranks = Ranks(None if wanted is True else wanted)
-        yield ranks if ranks.count > 1 else None
-    finally:
-        if made:
-            dist.destroy_process_group()
+    if isinstance(wanted, bool):
+        if not wanted:
+            return None
+        if not dist.is_initialized():
+            _begin(device)
+    ranks = Ranks(None if wanted is True else wanted)
+    return ranks if ranks.count > 1 else None
 
 
 def _begin(device: torch.device) -> None:
@@ -74,6 +69,12 @@ def _begin(device: torch.device) -> None:
         torch.cuda.set_device(local_rank() if device.index is None else device.index)
     with _told():
         dist.init_process_group("nccl" if device.type == "cuda" else "gloo", timeout=PATIENCE)
+    atexit.register(_end)
+
+
+def _end() -> None:
+    if dist.is_initialized():
+        dist.destroy_process_group()
 
 
 @contextmanager

@@ -88,26 +88,26 @@ def certify(
     the processes, and every one of them gets the certificate; `docs/several-devices.md` says what is shared.
     """
     recipe = (recipe or Recipe()).but(**fields)
-    with joined(distributed, torch.device(recipe.device or next(model.parameters()).device)) as ranks:
-        run = _Run(Prepared(model, data, threat, recipe), callbacks, ranks)
-        about = {**run.record, "layers": repr(run.prepared.model)}
-        path, every = checkpoint, checkpoint_every
-        if ranks is None:
-            saved = Checkpoint(path, every, about, run.observed, run.sets)
-        else:
-            same = f"{json.dumps(about, sort_keys=True)} {path is None} {resume}"
-            ranks.require_same("what to train", [same], "give all of them the same model, data, threat and recipe")
-            saved = SharedCheckpoint(path, every, about, run.observed, run.sets, ranks)
-        made = saved.resume() if resume else Made()
-        bar = Bar(*run.watched(validation, test_epsilon), run.size, made.steps)
-        if shown(progress) and (ranks is None or ranks.rank == 0):
-            callbacks = [*callbacks, bar]
-        started = time.perf_counter() - made.seconds
-        with saved, bar:
-            for step in run.steps(made, callbacks, bar, kept=checkpoint is not None):
-                made = step._replace(seconds=time.perf_counter() - started)
-                saved.hold(made)  # after all callbacks have seen the step
-        return run.certificate(made.void_at_step, time.perf_counter() - started)
+    ranks = joined(distributed, torch.device(recipe.device or next(model.parameters()).device))
+    run = _Run(Prepared(model, data, threat, recipe), callbacks, ranks)
+    about = {**run.record, "layers": repr(run.prepared.model)}
+    path, every = checkpoint, checkpoint_every
+    if ranks is None:
+        saved = Checkpoint(path, every, about, run.observed, run.sets)
+    else:
+        same = f"{json.dumps(about, sort_keys=True)} {path is None} {resume}"
+        ranks.require_same("what to train", [same], "give all of them the same model, data, threat and recipe")
+        saved = SharedCheckpoint(path, every, about, run.observed, run.sets, ranks)
+    made = saved.resume() if resume else Made()
+    bar = Bar(*run.watched(validation, test_epsilon), run.size, made.steps)
+    if shown(progress) and (ranks is None or ranks.rank == 0):
+        callbacks = [*callbacks, bar]
+    started = time.perf_counter() - made.seconds
+    with saved, bar:
+        for step in run.steps(made, callbacks, bar, kept=checkpoint is not None):
+            made = step._replace(seconds=time.perf_counter() - started)
+            saved.hold(made)  # after all callbacks have seen the step
+    return run.certificate(made.void_at_step, time.perf_counter() - started)
 
 
 class _Run:

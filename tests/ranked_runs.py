@@ -18,7 +18,8 @@ import torch
 from torch import nn
 
 import boundflow as bf
-from boundflow.threats import AtMost, L2, Labels, Linf, Removal
+from boundflow import factors, support
+from boundflow.threats import L2, AtMost, Labels, Linf, Removal
 
 ROOT = Path(__file__).parents[1]
 
@@ -129,22 +130,27 @@ def on_ranks(cases: list[str], folder: Path, count: int = 2, *words: str) -> lis
 
 def main(names: str, folder: str, *words: str) -> None:
     more: dict[str, Any] = dict(word.split("=") for word in words)
+    rank = int(os.environ["RANK"])
     if "checkpoint" in more:
         more |= {"checkpoint_every": 0.0, "resume": True}
     stop = int(more.pop("stop", -1))  # this rank is killed in the middle of the run
+    asks = more.pop("ask", None)  # the first rank asks for bounds while it trains
+    if more.pop("stream", None):
+        support.STREAM_FROM = factors.STREAM_FROM = 1
+    if more.pop("other", None) and rank:  # this rank has other data
+        globals()["data"] = lambda *given, before=data: (before(*given)[0] + 1, before(*given)[1])
 
     def watch(step: bf.Step) -> None:
-        if int(os.environ["RANK"]) == stop and step.number == 3:
+        if rank == stop and step.number == 3:
             os.kill(os.getpid(), signal.SIGKILL)
+        if asks and rank == 0:
+            step.predict(data()[0])
 
-    if torch.distributed.is_available():
-        torch.distributed.init_process_group("gloo")
     said = {}
     for name in names.split(";"):
-
-        said[name] = found(trained(name, distributed=True, callbacks=[watch], **more))
-    torch.save(said, Path(folder) / f"{os.environ['RANK']}.pt")
-    torch.distributed.destroy_process_group()
+        certificate = trained(name, distributed=True, callbacks=[watch], **more)
+        said[name] = {each: value.cpu() for each, value in found(certificate).items()}
+    torch.save(said, Path(folder) / f"{rank}.pt")
 
 
 if __name__ == "__main__":
