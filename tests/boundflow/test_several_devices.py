@@ -49,7 +49,7 @@ def test_all_ranks_hold_the_same_bits(case: str, on_two: list[dict[str, Said]]) 
 
 def test_three_processes_and_streams(tmp_path: Path) -> None:
     """A stream pays for float32, so bounds are longer where supports of products are streamed."""
-    said = on_ranks(["box", "batches", "intervals, budget"], tmp_path, 3, "stream=yes")
+    said = on_ranks(["box", "batches"], tmp_path, 3, "stream=yes")
     for case in said[0]:
         same_bounds(found(trained(case)), said[2][case], rtol=1e-6)
         assert all(torch.equal(said[0][case][name], said[2][case][name]) for name in said[0][case])
@@ -144,8 +144,9 @@ def test_ranks_with_other_data_are_told_apart(tmp_path: Path) -> None:
 
 def test_bounds_cannot_be_asked_for_while_ranks_train(tmp_path: Path) -> None:
     command = [sys.executable, str(ranked_runs.__file__), "box", str(tmp_path), "ask=yes"]
-    for code, _, err in ended(started(command, 2), 60):
-        assert code == 1 and "SpreadRows" in err.splitlines()[-1], err
+    first, second = ended(started(command, 2), 60)
+    assert first[0] == 1 and "SpreadRows" in first[2].splitlines()[-1], first[2]
+    assert second[0] == 1 and "LostRank" in second[2].splitlines()[-1], second[2]
 
 
 def test_without_torchrun_it_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
