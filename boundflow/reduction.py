@@ -74,7 +74,8 @@ def reduce(space: Symbols, optimizer: torch.optim.Optimizer) -> None:
             _require_own(space, tensor)
         stacked, rows, radius = _stacked(space, state)
         kept, dropped = _split(space, stacked, rows, (space.order - 1) * len(radius))
-        boxed = rounding.up(radius + _of_all(space, "dropped rows", box(stacked[dropped])))
+        lost = _of_all(space, "dropped rows", box(stacked[dropped]))
+        boxed = rounding.up(radius + lost)
         numbers = np.concatenate((rows.numbers[kept.cpu().numpy()], space.fresh(len(radius)).numbers))
         generators = torch.cat((stacked[kept], boxed.diag()))
         derived, scale = _derive(space, optimizer, *_here(space, generators, Rows(numbers)))
@@ -96,7 +97,8 @@ def _stacked(space: Symbols, state: list[Bounded]) -> tuple[Tensor, Rows, Tensor
     stacked, rows, error = space.expand(torch.cat(parts, dim=1), rows)
     radius = torch.cat([form.radius.flatten() for form in forms])
     stacked, rows = _here(space, stacked, rows)
-    return stacked, rows, rounding.up(radius + _of_all(space, "roundings of rows", error))
+    error = _of_all(space, "roundings of rows", error)
+    return stacked, rows, rounding.up(radius + error)
 
 
 def _of_all(space: Symbols, what: str, x: Tensor) -> Tensor:

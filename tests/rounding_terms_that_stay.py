@@ -43,7 +43,7 @@ STAYS: dict[str, str] = {
     "factors.py Factors.part: rounding.up(off * (1 + unit))": (
         "1 + unit holds 2 n + 16 roundings of off, and the products of nonnegative numbers before it take n + 3"
     ),
-    "reduction.py reduce: rounding.up(radius + box(stacked[dropped]))": SPARE_SCALE,
+    "reduction.py reduce: rounding.up(radius + lost)": SPARE_SCALE,
     "reduction.py _stacked: rounding.up(radius + error)": SPARE_SCALE,
     "rounding.py before_scaling: tiny(2, x.dtype)": (
         "products of a scale and a scaled value underflow only where the units of the user are smaller than 1e-290"
