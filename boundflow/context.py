@@ -28,6 +28,10 @@ class Arithmetic:
     deferred: list[Tensor] | None = field(default=None, compare=False)  # checks of a step that is being traced
     shares: Shares | None = field(default=None, compare=False)  # which rows this process holds, if there are several
 
+    def prevails(self, other: Arithmetic) -> bool:
+        """Where sets of two runs meet: one that charges roundings, and one that has rows on other processes."""
+        return self.outward > other.outward or (self.shares is not None and other.shares is None)
+
 
 OUTWARD = Arithmetic()
 

@@ -66,9 +66,16 @@ def _begin(device: torch.device) -> None:
         )
     if device.type == "cuda":
         os.environ.setdefault("TORCH_NCCL_BLOCKING_WAIT", "1")  # a lost rank is then an exception, and no abort
-        torch.cuda.set_device(local_rank() if device.index is None else device.index)
+        if device.index not in (None, local_rank()):
+            raise ValueError(
+                f"distributed=True: every process needs a GPU of its own, and process {local_rank()} of this machine "
+                f"was given {device}: use device='cuda', or move the model to cuda:{local_rank()}"
+            )
+        torch.cuda.set_device(local_rank())
+        device = torch.device("cuda", local_rank())
+    cuda = device.type == "cuda"
     with _told():
-        dist.init_process_group("nccl" if device.type == "cuda" else "gloo", timeout=PATIENCE)
+        dist.init_process_group("nccl" if cuda else "gloo", timeout=PATIENCE, device_id=device if cuda else None)
     atexit.register(_end)
 
 

@@ -47,11 +47,14 @@ class Batch:
         return Rows(self.first - np.arange(self.numbers.shape[1]), self)
 
     def written_out(self, values: Tensor) -> Tensor:
-        """Own values (F, B, *shape), one per symbol, as rows of `written`; a sample may occur twice."""
+        """Own values (F, B, *shape), one per symbol, as rows of `written`; a sample may occur twice.
+
+        Of several processes, each may have those of its own samples alone.
+        """
         shares, places = thread.arithmetic.shares, self.places
         if shares is not None:
             mine, places = shares.written(self)[1:]
-            values = values[:, mine.to(values.device)]
+            values = values[:, mine.to(values.device)] if values.shape[1] == len(self) else values
         out = values.new_zeros(len(self.written), *values.shape[2:])
         flat = values.transpose(0, 1).reshape(-1, *values.shape[2:])
         return out.index_add_(0, places.flatten().to(values.device), flat)

@@ -212,7 +212,7 @@ MUTANTS = [Mutant(*row) for row in [
     ("operands.py", "agree = all(x.along == along for x in marked)", "agree = all(x.along is not None and x.along.samples is along.samples for x in marked)", "own rows on different axes mixed"),
     ("operands.py", "if agree and apart and along.fits(shape):", "if agree and apart:", "own rows spread along their axis"),
     ("sample_axis.py", "if bool((moved == positions.view(self._line(moved.dim(), axis, size))).all()):", "if moved.shape[axis] == size:", "the sample axis taken for any axis of its length"),
-    ("rules/sample_sums.py", "part = _outer(y.center, own) if flipped else", "part = 0 * _outer(y.center, own) if flipped else", "own rows of one factor lost in a sum over samples"),
+    ("rules/sample_sums.py", "first, second = (y.center, own) if flipped else (own, y.center)", "first, second = (0 * y.center, own) if flipped else (own, y.center)", "own rows of one factor lost in a sum over samples"),
     ("rules/contractions.py", "if sample_axis(a) == -2 and sample_axis(b) is None:", "if sample_axis(a) == -2:", "own rows of both factors kept"),
     ("budgets.py", "return (-coefficients.amin(-1)).clamp_min(0.0), coefficients.amax(-1).clamp_min(0.0)", "return coefficients.amax(-1).clamp_min(0.0), (-coefficients.amin(-1)).clamp_min(0.0)", "one-sided symbols the wrong way round"),
     ("budgets.py", "by_owner = torch.stack([side[end] for side in ends]).sum(0) if len(ends) > 1 else ends[0][end]", "by_owner = ends[0][end]", "only the first part of a clause counted"),

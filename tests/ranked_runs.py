@@ -19,7 +19,7 @@ from torch import nn
 
 import boundflow as bf
 from boundflow import factors, support
-from boundflow.threats import L2, AtMost, Labels, Linf, Removal
+from boundflow.threats import L2, AtMost, Labels, Linf, Removal, Replacement
 
 ROOT = Path(__file__).parents[1]
 
@@ -30,10 +30,18 @@ def data(samples: int = 24, seed: int = 0) -> tuple[torch.Tensor, torch.Tensor]:
     return x, (x[:, 0] + 0.5 * x[:, 1] > 0).long()
 
 
-def network(outputs: int = 1) -> nn.Module:
+class Centered(nn.Module):
+    """Takes the mean of the batch away: samples meet."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x - x.mean(0)
+
+
+def network(outputs: int = 1, centered: bool = False) -> nn.Module:
     with torch.random.fork_rng():
         torch.manual_seed(1)
-        return nn.Sequential(nn.Linear(2, 4), nn.Tanh(), nn.Linear(4, outputs)).double()
+        first, last = nn.Linear(2, 4), nn.Linear(4, outputs)
+        return nn.Sequential(first, *([Centered()] if centered else []), nn.Tanh(), last).double()
 
 
 SGD: dict[str, Any] = {"loss": "bce", "optimizer_options": {"lr": 0.3}, "epochs": 4}
@@ -54,6 +62,9 @@ CASES: dict[str, dict[str, Any]] = {
         "optimizer_options": {"lr": 0.01, "eps": 0.1},
         "epochs": 3,
     },
+    "clipped": {"threat": AtMost(2, Linf(0.05)), **SGD, "clip_gradients": 0.5, "steps": 2},
+    "replaced": {"threat": AtMost(1, Replacement()), **SGD, "clip_gradients": 0.2, "steps": 2},
+    "samples meet": {"threat": AtMost(2, Linf(0.01)), **SGD, "steps": 3, "centered": True},
     "intervals": {"threat": Linf(1e-3), **SGD, "domain": "interval"},
     "intervals, budget": {"threat": AtMost(5, Linf(1e-2)), **SGD, "domain": "interval", "batch_size": 9},
     "intervals, labels": {"threat": AtMost(2, Labels()), **SGD, "domain": "interval", "loss": "ce", "outputs": 3},
@@ -62,7 +73,7 @@ CASES: dict[str, dict[str, Any]] = {
 
 def trained(case: str, **more: Any) -> bf.Certificate:
     said = {**CASES[case], **more}
-    return bf.certify(network(said.pop("outputs", 1)), data(), **said)
+    return bf.certify(network(said.pop("outputs", 1), said.pop("centered", False)), data(), **said)
 
 
 def found(certificate: bf.Certificate) -> dict[str, torch.Tensor]:
