@@ -305,7 +305,7 @@ MUTANTS = [Mutant(*row) for row in [
     ("chunks.py", "before, space.arithmetic = space.arithmetic, replace(space.arithmetic, pieces=pieces, length=length)\n    try:\n        with using(space.arithmetic):", "before = space.arithmetic\n    try:\n        with using(replace(space.arithmetic, pieces=pieces, length=length)):", "pieces known to the thread and not to the run"),
     ("bounded.py", "return sets, found or thread.arithmetic", "return sets, thread.arithmetic", "rules compute as their thread does, not as their run does"),
     ("autograd_functions.py", "with torch._C.DisableTorchFunctionSubclass(), using(ctx.arithmetic):\n            return wrapped(backward(ctx, grad))", "with torch._C.DisableTorchFunctionSubclass():\n            return wrapped(backward(ctx, grad))", "the backward pass of a loss computes as its thread does"),
-    ("bounded.py", "symbols.arithmetic.outward > found.outward", "symbols.arithmetic.outward < found.outward", "a set without roundings switches them off for all it meets"),
+    ("context.py", "return self.outward > other.outward or", "return", "a set without roundings switches them off for all it meets"),
     ("forward_effects.py", "return Effects(draws.used, changes), found", "return Effects(draws.used, ()), found", "changed state not noticed"),
     ("forward_effects.py", "return Effects(draws.used, changes), found", "return Effects(False, changes), found", "draws not noticed"),
     ("prepared.py", "self.observed = threat.observed(self.x)", "self.observed = self.x", "plain training sees missing values"),
