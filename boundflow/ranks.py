@@ -51,6 +51,8 @@ def joined(wanted: bool | dist.ProcessGroup, device: torch.device) -> Ranks | No
     if isinstance(wanted, bool):
         if not wanted:
             return None
+        if not dist.is_available():
+            raise ValueError("distributed=True: this PyTorch was built without torch.distributed")
         if not dist.is_initialized():
             _begin(device)
     ranks = Ranks(None if wanted is True else wanted)

@@ -17,11 +17,10 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
-from torch.distributed import ProcessGroup
 
 from . import rounding
 from .bounded import Bounded, exact
@@ -46,6 +45,9 @@ from .symbols import Symbols
 from .threats import Lifted, Linf, Threat
 from .training_state import space_of
 from .tripwire import Tripwire
+
+if TYPE_CHECKING:
+    from torch.distributed import ProcessGroup
 
 Callback = Callable[[Step], None]
 

@@ -11,6 +11,8 @@ import signal
 import socket
 import subprocess
 import sys
+import time
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +20,7 @@ import torch
 from torch import nn
 
 import boundflow as bf
-from boundflow import factors, support
+from boundflow import factors, ranks, support
 from boundflow.threats import L2, AtMost, Labels, Linf, Removal, Replacement
 
 ROOT = Path(__file__).parents[1]
@@ -145,6 +147,11 @@ def main(names: str, folder: str, *words: str) -> None:
     if "checkpoint" in more:
         more |= {"checkpoint_every": 0.0, "resume": True}
     stop = int(more.pop("stop", -1))  # this rank is killed in the middle of the run
+    if "patience" in more:  # seconds that others are waited for; the last rank is then silent for longer
+        ranks.PATIENCE = timedelta(seconds=int(more.pop("patience")))
+        silent = int(os.environ["WORLD_SIZE"]) - 1
+    else:
+        silent = -1
     asks = more.pop("ask", None)  # the first rank asks for bounds while it trains
     if more.pop("stream", None):
         support.STREAM_FROM = factors.STREAM_FROM = 1
@@ -154,6 +161,8 @@ def main(names: str, folder: str, *words: str) -> None:
     def watch(step: bf.Step) -> None:
         if rank == stop and step.number == 3:
             os.kill(os.getpid(), signal.SIGKILL)
+        if rank == silent:
+            time.sleep(60)
         if asks and rank == 0:
             step.predict(data()[0])
 

@@ -136,6 +136,16 @@ def test_a_killed_rank_is_told_at_once_and_any_number_goes_on(tmp_path: Path) ->
     assert all(torch.equal(said[0]["budget"][name], said[1]["budget"][name]) for name in whole)
 
 
+def test_a_silent_rank_is_not_waited_for_without_end(tmp_path: Path) -> None:
+    processes = started([sys.executable, str(ranked_runs.__file__), "box", str(tmp_path), "patience=4"], 2)
+    try:
+        err = processes[0].communicate(timeout=60)[1]
+    finally:
+        processes[1].kill()
+        ended(processes)
+    assert processes[0].returncode == 1 and "another process of this run has ended or does not answer" in err
+
+
 def test_ranks_with_other_data_are_told_apart(tmp_path: Path) -> None:
     command = [sys.executable, str(ranked_runs.__file__), "box", str(tmp_path), "other=yes"]
     for code, _, err in ended(started(command, 2), 60):
