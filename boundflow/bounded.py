@@ -285,14 +285,14 @@ def unwrapped_all(operands: Iterable[object]) -> tuple[list[Any], Arithmetic]:
             held = operand._checked().set
             sets.append(held)
             symbols = held.symbols
-            if symbols is not None and (found is None or symbols.arithmetic.outward > found.outward):
+            if symbols is not None and (found is None or symbols.arithmetic.prevails(found)):
                 found = symbols.arithmetic
         elif isinstance(operand, Tensor):
             sets.append(_normalised(operand))
         elif isinstance(operand, list | tuple) and any(type(part) is Bounded for part in operand):
             inner, arithmetic = unwrapped_all(operand)
             sets.append(type(operand)(inner))
-            found = arithmetic if found is None or arithmetic.outward > found.outward else found
+            found = arithmetic if found is None or arithmetic.prevails(found) else found
         else:
             sets.append(operand)
     return sets, found or thread.arithmetic

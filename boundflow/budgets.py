@@ -104,7 +104,7 @@ class Columns:
         device: torch.device,
     ):
         summed = [number for number, part in enumerate(table) if part.kind is Kind.BOX and budgets[part.clause] is None]
-        self.count, self.parts = len(owners), len(table)
+        self.count, self.parts, self.budgets = len(owners), len(table), budgets
         self.summed = _piece(np.flatnonzero((parts < 0) | np.isin(parts, summed)), device)
         self.clauses: list[_ClauseColumns] = []
         for clause, budget in enumerate(budgets):
@@ -126,22 +126,44 @@ class Columns:
         total = [box(coefficients[:, self.summed], 1)] * 2
         unplaced = {terms.clause: terms for terms in own}
         for clause in self.clauses:
-            ends = [term(part.kind, self._taken(coefficients, part)) for part in clause.parts]
-            symmetric = all(down is up for down, up in ends) and clause.clause not in unplaced
-            sides = []
-            for end in range(1 if symmetric else 2):
-                by_owner = torch.stack([side[end] for side in ends]).sum(0) if len(ends) > 1 else ends[0][end]
-                if clause.clause in unplaced:
-                    by_owner = unplaced[clause.clause].beside(by_owner, clause.owners, end)
-                sides.append(largest(by_owner, clause.budget))
+            terms_by_owner = self._by_owner(coefficients, clause, unplaced.pop(clause.clause, None))
+            sides = [largest(by_owner, clause.budget) for by_owner in terms_by_owner]
             total = [side + sides[-1 if end else 0] for end, side in enumerate(total)]
-            unplaced.pop(clause.clause, None)
         for terms in unplaced.values():  # clauses without columns: one sample for each element, within any budget
             total = [side + terms.values[end] for end, side in enumerate(total)]
         summands = (
             len(self.clauses) + len(own) + self.parts
         )  # of clauses, and of the parts of one, there are any number
         return torch.stack(total) * (1 + rounding.gamma(summands, coefficients.dtype))
+
+    def shares(self, coefficients: Tensor, own: Sequence[OwnTerms] = ()) -> tuple[Tensor, dict[int, Tensor]]:
+        """What `reach` adds up, of the owners among these columns: what no budget limits, (2, elements), and for each
+        clause within one the terms by owner, (2, elements, owners). All of it still to be added, and rounded up.
+        """
+        total = box(coefficients[:, self.summed], 1).expand(2, -1)
+        unplaced, limited = {terms.clause: terms for terms in own}, {}
+        for clause in self.clauses:
+            ends = torch.stack(self._by_owner(coefficients, clause, unplaced.pop(clause.clause, None)))
+            if clause.budget is None:
+                total = total + largest(ends, None, 2)
+            else:
+                limited[clause.clause] = ends.expand(2, -1, -1)
+        for terms in unplaced.values():  # clauses without columns: one sample for each element
+            if self.budgets[terms.clause] is None:
+                total = total + terms.values
+            else:
+                limited[terms.clause] = terms.values.unsqueeze(2)
+        return total, limited
+
+    def _by_owner(self, coefficients: Tensor, clause: _ClauseColumns, own: OwnTerms | None) -> list[Tensor]:
+        """The terms of all owners of a clause, (elements, owners), down and up; once where both are the same."""
+        ends = [term(part.kind, self._taken(coefficients, part)) for part in clause.parts]
+        symmetric = all(down is up for down, up in ends) and own is None
+        sides = []
+        for end in range(1 if symmetric else 2):
+            by_owner = torch.stack([side[end] for side in ends]).sum(0) if len(ends) > 1 else ends[0][end]
+            sides.append(by_owner if own is None else own.beside(by_owner, clause.owners, end))
+        return sides
 
     def _taken(self, coefficients: Tensor, part: _PartColumns) -> Tensor:
         owners, width = part.columns.shape

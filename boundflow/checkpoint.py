@@ -28,6 +28,7 @@ from torch import Tensor
 from . import files
 from .content import is_count, require
 from .errors import BoundFlowError
+from .expansion import Expansion
 from .network_probe import answers, require_same
 from .training_state import Space, Trainer, held, restore, space_of
 
@@ -61,6 +62,7 @@ class Checkpoint:
         self.nominal, self.certified = nominal, certified
         self.initial = answers(nominal.model, recipe["input_shape"]) if self.path is not None else {}
         self.held: tuple[dict[str, Any], dict[str, Tensor], Space | None] | None = None
+        self.whole: Expansion | None = None  # of all processes, where each has some of its rows
         self.written = time.monotonic()
         self.folder: int | None = None
 
@@ -85,7 +87,7 @@ class Checkpoint:
         space = None
         if made.void_at_step is None:
             state["certified"] = held("certified", self.certified, tensors)
-            space = Space.of(space_of(self.certified.model))
+            space = Space.of(space_of(self.certified.model), self.whole)
         self.held = state, tensors, space
         if time.monotonic() - self.written >= self.every:
             self.write()

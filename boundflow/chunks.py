@@ -23,20 +23,25 @@ from .batch_independence import samples_meet
 from .bounded import Bounded
 from .clean_state import Excess
 from .context import using
+from .interval_pieces import of_all
 from .prepared import TRIED, Prepared
+from .ranks import Ranks
 from .rules.linear import combination
 from .sets import Set, as_set, concretised
 from .symbols import Symbols
 from .tuning import COPIES_OF_AN_ACTIVATION
 
 
-def rows_fit(prepared: Prepared, batches: Sequence[Tensor]) -> bool:
-    """Whether one row for each symbol of each visited sample, over all trained scalars, stays within the memory."""
+def rows_fit(prepared: Prepared, batches: Sequence[Tensor], processes: int = 1) -> bool:
+    """Whether one row for each symbol of each visited sample, over all trained scalars, stays within the memory.
+
+    Several processes share the rows, and each of them has that memory.
+    """
     threat, x = prepared.threat, prepared.x
     lifted = threat.lift(Symbols(threat), x[:1], prepared.targets[:1], [0])
     rows = max((len(part.form.rows) for part in lifted if isinstance(part, Bounded)), default=0)
     visited = len(torch.cat(list(batches)).unique())  # type: ignore[no-untyped-call]
-    return rows * visited * _trained(prepared.model) * x.element_size() <= prepared.recipe.memory
+    return rows * -(-visited // processes) * _trained(prepared.model) * x.element_size() <= prepared.recipe.memory
 
 
 def chunk_size(prepared: Prepared, space: Symbols | None, batch: Tensor) -> int:
@@ -52,6 +57,14 @@ def chunk_size(prepared: Prepared, space: Symbols | None, batch: Tensor) -> int:
     if size >= len(batch) or samples_meet(model, prepared.observed[batch], training=True):
         return len(batch)
     return max(2, size)
+
+
+def spread_pieces(prepared: Prepared, space: Symbols | None, batch: Tensor, ranks: Ranks | None) -> Ranks | None:
+    """The processes that take a piece of each batch: those of a run on intervals whose samples do not meet."""
+    alone = prepared.effects.draws or prepared.effects.changes or prepared.recipe.clip_gradients is not None
+    if ranks is None or space is not None or alone:
+        return None
+    return None if samples_meet(prepared.model, prepared.observed[batch], training=True) else ranks
 
 
 def _trained(model: nn.Module) -> int:
@@ -86,21 +99,31 @@ def in_pieces(space: Symbols, pieces: int, length: int) -> Iterator[None]:
 
 
 def accumulated(
-    space: Symbols, model: nn.Module, pieces: Sequence[Tensor], backward: Callable[[Tensor], Tensor]
+    space: Symbols,
+    model: nn.Module,
+    pieces: Sequence[Tensor],
+    backward: Callable[[Tensor], Tensor],
+    ranks: Ranks | None = None,
 ) -> Tensor:
-    """Run the backward pass of every piece and leave the gradients of the whole batch; gives the loss of all."""
+    """Run the backward pass of every piece and leave the gradients of the whole batch; gives the loss of all.
+
+    Intervals can do that on several processes, one for each piece (`interval_pieces.py`).
+    """
     parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
     totals: list[Set | None] = [None] * len(parameters)
     value: Tensor | None = None
     longest = -(-sum(map(len, pieces)) // min(map(len, pieces)))  # as if every piece were as long as the batch
     with in_pieces(space, len(pieces), longest), torch.no_grad():
-        for piece in pieces:
+        for piece in pieces if ranks is None else [pieces[ranks.rank]]:
             with torch.enable_grad():
                 part = backward(piece)
-            value = part if value is None else value + part
-            for number, parameter in enumerate(parameters):
-                gradient, parameter.grad = parameter.grad, None
-                totals[number] = _sum(totals[number], gradient)
+            gradients = [parameter.grad for parameter in parameters]
+            for each, found in [(part, gradients)] if ranks is None else of_all(ranks, part, gradients):
+                value = each if value is None else value + each
+                for number, gradient in enumerate(found):
+                    totals[number] = _sum(totals[number], gradient)
+            for parameter in parameters:
+                parameter.grad = None
     for parameter, total in zip(parameters, totals, strict=True):
         if total is not None:
             parameter.grad = Bounded(_settled(total))

@@ -10,8 +10,12 @@ from __future__ import annotations
 
 import threading
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from torch import Tensor
+
+if TYPE_CHECKING:
+    from .shares import Shares
 
 
 @dataclass(frozen=True)
@@ -22,6 +26,11 @@ class Arithmetic:
     pieces: int = 0  # of the batch that is being summed; 0 where it comes whole
     length: int = 1  # plain PyTorch sums so many times as many terms as a piece holds
     deferred: list[Tensor] | None = field(default=None, compare=False)  # checks of a step that is being traced
+    shares: Shares | None = field(default=None, compare=False)  # which rows this process holds, if there are several
+
+    def prevails(self, other: Arithmetic) -> bool:
+        """Where sets of two runs meet: one that charges roundings, and one that has rows on other processes."""
+        return self.outward > other.outward or (self.shares is not None and other.shares is None)
 
 
 OUTWARD = Arithmetic()

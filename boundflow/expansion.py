@@ -32,10 +32,14 @@ class View(NamedTuple):
 
 
 class Expansion:
-    """``z = weights . xi``: what the derived symbols of one reduction stand for. ``weights`` is (M, K)."""
+    """``z = weights . xi``: what the derived symbols of one reduction stand for. ``weights`` is (M, K).
 
-    def __init__(self, derived: Rows, deep: Rows, weights: Tensor):
+    Of several processes each holds some of the deep rows; ``everywhere`` counts those of all of them.
+    """
+
+    def __init__(self, derived: Rows, deep: Rows, weights: Tensor, everywhere: int | None = None):
         self.derived, self.deep, self.weights = derived, deep, weights
+        self.everywhere = len(deep) if everywhere is None else everywhere
         self.prepared: list[
             tuple[tuple[Tensor, ...], Any]
         ] = []  # of second factors that come again (`factored_support.py`)

@@ -33,7 +33,7 @@ class Factors:
         derived, (count, inner), width = len(expansion.derived), self.a.center.shape, self.b.center.shape[1]
         first = self.a.center.numel() * derived if len(self.a.rows) else 0
         factors = first + self.b.center.numel() * derived + 2 * inner * count * width
-        large = count * width * len(expansion.deep) >= STREAM_FROM
+        large = count * width * expansion.everywhere >= STREAM_FROM
         return (1 if large else 4) * factors < count * width * derived
 
     def start(self, expansion: Expansion) -> None:

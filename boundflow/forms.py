@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from . import rounding
+from .context import thread
 from .rows import NO_ROWS, Rows
 from .sample_axis import SampleAxis
 
@@ -53,11 +54,13 @@ class Form:
         every = torch.arange(len(batch), device=device)
         apart[:, every, every] = values
         apart = batch.written_out(apart).movedim(1, self.axis)
-        rows = rest.union(batch.distinct)
-        generators = rows.place(self.generators[where.to(device)], rest) + rows.place(apart, batch.distinct)
+        rows = rest.union(batch.written)
+        generators = rows.place(self.generators[where.to(device)], rest) + rows.place(apart, batch.written)
         radius = self.radius
         if rest.meets(batch):  # the same symbol twice: adding its rows rounds
-            radius = rounding.up(radius + rounding.gamma(1, radius.dtype) * generators.abs().sum(0))
+            shares = thread.arithmetic.shares
+            total = generators.abs().sum(0) if shares is None else shares.moduli(generators, rows)
+            radius = rounding.up(radius + rounding.gamma(1, radius.dtype) * total)
         return Form(self.center, generators, radius, rows)
 
     @cached_property
@@ -65,6 +68,9 @@ class Form:
         """sigma: the largest modulus of the deviation before any intersection; what roundings are charged on."""
         if not len(self.rows):
             return self.radius
+        shares = thread.arithmetic.shares
+        if shares is not None and shares.spread(self.rows) is not None:  # some rows are those of other processes
+            return rounding.up(shares.moduli(self.generators, self.rows) + self.radius)
         total = torch.linalg.vector_norm(self.generators, ord=1, dim=0)
         return rounding.up(total * (1 + rounding.gamma(len(self.rows), total.dtype)) + self.radius)
 

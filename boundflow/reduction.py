@@ -74,10 +74,11 @@ def reduce(space: Symbols, optimizer: torch.optim.Optimizer) -> None:
             _require_own(space, tensor)
         stacked, rows, radius = _stacked(space, state)
         kept, dropped = _split(space, stacked, rows, (space.order - 1) * len(radius))
-        boxed = rounding.up(radius + box(stacked[dropped]))
+        lost = _of_all(space, "dropped rows", box(stacked[dropped]))
+        boxed = rounding.up(radius + lost)
         numbers = np.concatenate((rows.numbers[kept.cpu().numpy()], space.fresh(len(radius)).numbers))
         generators = torch.cat((stacked[kept], boxed.diag()))
-        derived, scale = _derive(space, optimizer, Rows(numbers), generators)
+        derived, scale = _derive(space, optimizer, *_here(space, generators, Rows(numbers)))
         begin = 0
         for tensor in state:
             size = tensor.numel()
@@ -95,24 +96,44 @@ def _stacked(space: Symbols, state: list[Bounded]) -> tuple[Tensor, Rows, Tensor
     parts = [rows.place(form.generators, form.rows).reshape(len(rows), form.center.numel()) for form in forms]
     stacked, rows, error = space.expand(torch.cat(parts, dim=1), rows)
     radius = torch.cat([form.radius.flatten() for form in forms])
+    stacked, rows = _here(space, stacked, rows)
+    error = _of_all(space, "roundings of rows", error)
     return stacked, rows, rounding.up(radius + error)
+
+
+def _of_all(space: Symbols, what: str, x: Tensor) -> Tensor:
+    """The sum over all processes of what is not negative; where there is one, as it is."""
+    shares = space.arithmetic.shares
+    return x if shares is None else shares.ranks.total(what, x)
+
+
+def _here(space: Symbols, generators: Tensor, rows: Rows) -> tuple[Tensor, Rows]:
+    """The rows that this process counts: all, where there is one."""
+    shares = space.arithmetic.shares
+    return (generators, rows) if shares is None else shares.counted(generators, rows)
 
 
 def _split(space: Symbols, stacked: Tensor, rows: Rows, budget: int) -> tuple[Tensor, Tensor]:
     """Which rows to keep: all owned ones, and the free ones that the method finds worth it."""
     free = torch.from_numpy(space.owners_and_parts(rows.numbers)[1] == FREE).to(stacked.device)
-    score = torch.where(free, METHODS[space.reduction](stacked), torch.inf)
+    shares, scores = space.arithmetic.shares, METHODS[space.reduction](stacked)
+    if shares is not None:  # the worst rows of all processes are dropped
+        kept = ~free
+        kept[free] = shares.best(scores[free], budget)
+        return kept.nonzero().flatten(), (~kept).nonzero().flatten()
+    score = torch.where(free, scores, torch.inf)
     order = torch.argsort(score, descending=True, stable=True)
     keep = int((~free).sum()) + budget
     return order[:keep].sort().values, order[keep:].sort().values
 
 
-def _derive(space: Symbols, optimizer: torch.optim.Optimizer, deep: Rows, generators: Tensor) -> tuple[Rows, Tensor]:
+def _derive(space: Symbols, optimizer: torch.optim.Optimizer, generators: Tensor, deep: Rows) -> tuple[Rows, Tensor]:
     """One derived symbol per column of ``generators`` (K, M): its rows, and the scales ``s_j``."""
-    scale = box(generators)
+    shares, scale = space.arithmetic.shares, _of_all(space, "scales", box(generators))
     weights = (generators / torch.where(scale > 0, scale, 1.0)).T.contiguous()
     derived = space.fresh(len(scale), DERIVED)
-    space.expands(optimizer, Expansion(derived, deep, weights))
+    made = Expansion(derived, deep, weights) if shares is None else shares.known(derived, deep, weights)
+    space.expands(optimizer, made)
     return derived, scale
 
 

@@ -17,6 +17,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from .context import thread
+
 if TYPE_CHECKING:
     from .expansion import Expansion, View
     from .sample_axis import Samples
@@ -45,10 +47,23 @@ class Batch:
         return Rows(self.first - np.arange(self.numbers.shape[1]), self)
 
     def written_out(self, values: Tensor) -> Tensor:
-        """Own values (F, B, *shape), one per symbol, as rows of the distinct symbols; a sample may occur twice."""
-        out = values.new_zeros(len(self.distinct), *values.shape[2:])
+        """Own values (F, B, *shape), one per symbol, as rows of `written`; a sample may occur twice.
+
+        Of several processes, each may have those of its own samples alone.
+        """
+        shares, places = thread.arithmetic.shares, self.places
+        if shares is not None:
+            mine, places = shares.written(self)[1:]
+            values = values[:, mine.to(values.device)] if values.shape[1] == len(self) else values
+        out = values.new_zeros(len(self.written), *values.shape[2:])
         flat = values.transpose(0, 1).reshape(-1, *values.shape[2:])
-        return out.index_add_(0, self.places.flatten().to(values.device), flat)
+        return out.index_add_(0, places.flatten().to(values.device), flat)
+
+    @property
+    def written(self) -> Rows:
+        """The symbols that own rows become where they are written out: all, or those of this process's samples."""
+        shares = thread.arithmetic.shares
+        return self.distinct if shares is None else shares.written(self)[0]
 
     def deep(self, expansion: Expansion) -> Tensor:
         """Where each symbol stands among the deep rows of an expansion, (B, F); the number of rows if nowhere."""
@@ -98,7 +113,12 @@ class Rows:
         return self._unions[other]
 
     def meets(self, batch: Batch) -> bool:
-        """Whether symbols of the batch stand among these rows already, written out."""
+        """Whether symbols of the batch stand among these rows already, written out.
+
+        Several processes must answer alike, and each has other rows: there, rows of any sample will do.
+        """
+        if thread.arithmetic.shares is not None:
+            return thread.arithmetic.shares.spread(self) is not None
         if batch not in self._meets:
             self._meets[batch] = bool(np.isin(batch.distinct.numbers, self.numbers).any())
         return self._meets[batch]

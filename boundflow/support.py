@@ -10,7 +10,7 @@ reaches come from one set of coefficients.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary, ref
 
@@ -57,8 +57,11 @@ class Support:
         expansion = self.space.expansion
         if expansion is None:
             expansion = Expansion(NO_ROWS, NO_ROWS, form.generators.new_zeros(0, 0))
+        shares = self.space.arithmetic.shares
+        if shares is not None:  # of several processes: each looks at its symbols, and all of that is added up
+            form = shares.at_home(form, expansion)
         view = expansion.view(form.rows)
-        if not clean and not len(view.derived) and self._only_boxes():
+        if shares is None and not clean and not len(view.derived) and self._only_boxes():
             return box(form.generators).unsqueeze(0)
         if factors is not None and not (len(view.derived) and factors.pay(expansion)):
             factors = None
@@ -66,13 +69,13 @@ class Support:
         own = _Own(self.space, expansion, form, elements.axes) if form.rows.batch is not None else None
         other = view.other if own is None else own.others(view)
         columns = self._sorted(form.rows, expansion, other)
-        if factors is not None and not len(other):
-            streamed = self._streamed(form, expansion, factors, columns, clean)
+        if factors is not None and (shares is not None or not len(other)):
+            streamed = self._streamed(form, expansion, factors, columns, clean, not len(other))
             if streamed is not None:
                 return streamed if clean else streamed[0]
         reaches = [
             self._reach(columns, coefficients, error, own, part, begin, clean)
-            for begin, part, coefficients, error in elements.chunks(columns.count, other, view)
+            for begin, part, coefficients, error in elements.chunks(self._width(columns, expansion), other, view)
         ]
         reach = elements.shaped(torch.cat(reaches, 2))
         return reach if clean else reach[0]
@@ -80,14 +83,33 @@ class Support:
     def cheap(self, form: Form) -> bool:
         """Whether the support of a form whose elements depend on all derived symbols takes little enough work."""
         expansion = self.space.expansion
-        inner = 1 if expansion is None else 1 + len(expansion.derived) * len(expansion.deep)
+        inner = 1 if expansion is None else 1 + len(expansion.derived) * expansion.everywhere
         return form.center.numel() * inner <= CHEAP_SUPPORT
 
+    def _width(self, columns: Columns, expansion: Expansion) -> int:
+        """How many symbols the columns hold; of several processes about as many as each, which is the same for all."""
+        shares = self.space.arithmetic.shares
+        return columns.count if shares is None else shares.columns(expansion)
+
     def _streamed(
-        self, form: Form, expansion: Expansion, factors: Factors, columns: Columns, clean: bool
+        self, form: Form, expansion: Expansion, factors: Factors, columns: Columns, clean: bool, only_deep: bool
     ) -> Tensor | None:
         """The same for a large product, without writing its coefficients out; None where that does not apply."""
-        if form.center.numel() * columns.count < STREAM_FROM or form.axis not in (None, -2):
+        shares = self.space.arithmetic.shares
+        size = form.center.numel() * self._width(columns, expansion)
+        if size < STREAM_FROM or form.axis not in (None, -2):
+            return None
+        if shares is None:
+            return self._stream(form, expansion, factors, columns, clean)
+        if any(budget is not None for budget in self.space.budgets):
+            return None  # thresholds would have to be those of all processes
+        return shares.streamed(self._stream(form, expansion, factors, columns, clean) if only_deep else None)
+
+    def _stream(
+        self, form: Form, expansion: Expansion, factors: Factors, columns: Columns, clean: bool
+    ) -> Tensor | None:
+        """The stream over the symbols that are here."""
+        if not columns.count:
             return None
         parts = len(self.space.table)
         found = self._groups.get(expansion)
@@ -96,23 +118,36 @@ class Support:
             self._groups[expansion] = found
         return None if found[1] is None else reach(self.space, form, factors, columns, found[1], clean)
 
-    @staticmethod
     def _reach(
-        columns: Columns, coefficients: Tensor, error: Tensor, own: _Own | None, part: Tensor, begin: int, clean: bool
+        self,
+        columns: Columns,
+        coefficients: Tensor,
+        error: Tensor,
+        own: _Own | None,
+        part: Tensor,
+        begin: int,
+        clean: bool,
     ) -> Tensor:
         """The reach of some elements: (1, 2, elements), or (2, 2, elements) where the clean one is asked for too.
 
         Adding the error is one more rounding, of which both summands have some to spare.
         """
+        shares = self.space.arithmetic.shares
+
+        def reach(coefficients: Tensor, own: Sequence[OwnTerms] = ()) -> Tensor:
+            if shares is not None:
+                return shares.reach(columns, coefficients, error, own)
+            return columns.reach(coefficients, own) + error
+
         if own is None:
-            return columns.reach(coefficients).unsqueeze(0) + error
+            return reach(coefficients).unsqueeze(0)
         both = []
         coefficients = own.placed(coefficients, part, begin, budgeted=False)
         if clean:
-            both.append(columns.reach(coefficients, own.unplaced(part, begin, clean=True)))
+            both.append(reach(coefficients, own.unplaced(part, begin, clean=True)))
         coefficients = own.placed(coefficients, part, begin, budgeted=True)
-        both.append(columns.reach(coefficients, own.unplaced(part, begin, clean=False)))
-        return torch.stack(both[::-1]) + error
+        both.append(reach(coefficients, own.unplaced(part, begin, clean=False)))
+        return torch.stack(both[::-1])
 
     def _only_boxes(self) -> bool:
         boxes = all(part.kind is Kind.BOX for part in self.space.table)
@@ -145,7 +180,7 @@ class _Elements:
     def chunks(self, columns: int, other: Tensor, view: View) -> Iterator[tuple[int, Tensor, Tensor, Tensor]]:
         """Where each chunk begins, its rows, its coefficients, and what those may be off by, summed."""
         generators, factors = self.form.generators, self.factors
-        elements = generators.permute(self.axes).reshape(len(self.form.rows), -1).T
+        elements = generators.permute(self.axes).reshape(len(self.form.rows), self.form.center.numel()).T
         numbers = SUPPORT_CHUNK if factors is None else SUPPORT_CHUNK_FACTORS
         size = (SUPPORT_CHUNK_CUDA if generators.is_cuda else numbers) // max(1, columns)
         line = self.form.center.shape[-1] if factors is not None else 1

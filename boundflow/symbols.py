@@ -177,6 +177,11 @@ class Symbols:
             made.declare(threat)
         return made
 
+    @property
+    def looked_at(self) -> bool:
+        """Whether what is made now is made by somebody who looks at the run: a callback, or an answer."""
+        return self._aside
+
     says_what_is_recorded = True  # False: read from a file of an earlier version
     _parent: Symbols | None = None
     _inherited = 0  # parts of threats in its table that a child has from its parent

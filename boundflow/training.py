@@ -11,11 +11,13 @@ included, and the certificate records them.
 from __future__ import annotations
 
 import copy
+import json
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
@@ -24,7 +26,7 @@ from . import rounding
 from .bounded import Bounded, exact
 from .certificate import Certificate, versions
 from .checkpoint import EVERY, Checkpoint, Made
-from .chunks import accumulated, chunk_size, rows_fit
+from .chunks import accumulated, chunk_size, rows_fit, spread_pieces
 from .clipping import clipped_gradients
 from .compiled import FIRST, CompiledSteps, NotTraceable, why_not
 from .draws import Draws
@@ -34,12 +36,18 @@ from .lift import Given, lift
 from .losses import LOSSES
 from .prepared import Prepared
 from .progress import SAMPLES, Bar, Step, shown
+from .ranks import Ranks, joined
 from .recipe import Recipe
 from .sets import Set
+from .shared_checkpoint import SharedCheckpoint
+from .shares import Shares
 from .symbols import Symbols
 from .threats import Lifted, Linf, Threat
 from .training_state import space_of
 from .tripwire import Tripwire
+
+if TYPE_CHECKING:
+    from torch.distributed import ProcessGroup
 
 Callback = Callable[[Step], None]
 
@@ -57,6 +65,7 @@ def certify(
     checkpoint: str | Path | None = None,
     checkpoint_every: float = EVERY,
     resume: bool = False,
+    distributed: bool | ProcessGroup = False,
     **fields: Any,
 ) -> Certificate:
     """Train a copy of ``model`` on every dataset the threat allows, and on the observed one.
@@ -75,13 +84,25 @@ def certify(
     ``checkpoint`` is the path of a file that holds the state after a step: written every ``checkpoint_every`` seconds,
     at the end, and when the run is interrupted. With ``resume`` the run goes on from that file, if it is there, and
     gives the same certificate as one that was never interrupted; a file of another run is refused.
+
+    ``distributed`` makes one training on several processes, which all call this with the same arguments: True for those
+    that ``torchrun`` started or that ``torch.distributed`` knows, or a process group. Rows of samples are spread over
+    the processes, and every one of them gets the certificate; `docs/several-devices.md` says what is shared.
     """
-    run = _Run(Prepared(model, data, threat, (recipe or Recipe()).but(**fields)), callbacks)
-    layers = {"layers": repr(run.prepared.model)}
-    saved = Checkpoint(checkpoint, checkpoint_every, {**run.record, **layers}, run.observed, run.sets)
+    recipe = (recipe or Recipe()).but(**fields)
+    ranks = joined(distributed, torch.device(recipe.device or next(model.parameters()).device))
+    run = _Run(Prepared(model, data, threat, recipe), callbacks, ranks)
+    about = {**run.record, "layers": repr(run.prepared.model)}
+    path, every = checkpoint, checkpoint_every
+    if ranks is None:
+        saved = Checkpoint(path, every, about, run.observed, run.sets)
+    else:
+        same = f"{json.dumps(about, sort_keys=True)} {path is None} {resume}"
+        ranks.require_same("what to train", [same], "give all of them the same model, data, threat and recipe")
+        saved = SharedCheckpoint(path, every, about, run.observed, run.sets, ranks)
     made = saved.resume() if resume else Made()
     bar = Bar(*run.watched(validation, test_epsilon), run.size, made.steps)
-    if shown(progress):
+    if shown(progress) and (ranks is None or ranks.rank == 0):
         callbacks = [*callbacks, bar]
     started = time.perf_counter() - made.seconds
     with saved, bar:
@@ -94,14 +115,15 @@ def certify(
 class _Run:
     """One training: on observed data and on sets, step by step."""
 
-    def __init__(self, prepared: Prepared, callbacks: Sequence[Callback] = ()):
-        self.prepared, recipe = prepared, prepared.recipe
+    def __init__(self, prepared: Prepared, callbacks: Sequence[Callback] = (), ranks: Ranks | None = None):
+        self.prepared, self.ranks, recipe = prepared, ranks, prepared.recipe
         self.batches = recipe.batches(len(prepared.x), prepared.x.device)
         self.nominal, self.certified = copy.deepcopy(prepared.model), copy.deepcopy(prepared.model)
         self.space, not_tracked = self._space(recipe)
         space_of(lift(self.certified, self.space)).warned_of_width = True  # the bar and the certificate say it
         self.observed, self.sets = recipe.trainer(self.nominal), recipe.trainer(self.certified)
         self.size = chunk_size(prepared, self.space, self.batches[0])
+        self.spread = spread_pieces(prepared, self.space, self.batches[0], ranks)
         self.tripwire = Tripwire(self.nominal, self.certified, rounding.mode() == "outward")
         self.record = {
             **recipe.record(prepared.model, len(self.batches)),
@@ -124,6 +146,8 @@ class _Run:
     def _compiled(self, callbacks: Sequence[Callback]) -> CompiledSteps | None:
         """The steps as compiled functions, if that is wanted and known to be the same program."""
         reason = why_not(self.prepared, len(self.batches), callbacks)
+        if self.ranks is not None:
+            reason = "steps on several processes are not compiled"
         if reason is None:
             plain = [value for value in self.observed.parameters() if self.tripwire.outward]
 
@@ -140,8 +164,15 @@ class _Run:
         prepared, threat = self.prepared, self.prepared.threat
         space, not_tracked = None, []
         if recipe.domain == "zonotope":
-            tracks = rows_fit(prepared, self.batches)
+            tracks = rows_fit(prepared, self.batches, 1 if self.ranks is None else self.ranks.count)
             space = Symbols(threat, order=recipe.order, tracks=tracks, reduction=recipe.reduction)
+            if self.ranks is not None:
+                if prepared.effects.changes:
+                    raise UnsupportedProgram(
+                        f"the forward pass changes {', '.join(prepared.effects.changes)}, and rows of what it keeps "
+                        "would be spread over several processes: keep no state, or use one process"
+                    )
+                space.arithmetic = replace(space.arithmetic, shares=Shares(self.ranks, space, len(prepared.x)))
             if not tracks:
                 lost = "rows of the samples did not fit into memory: what was done to them is an error each time"
                 not_tracked.append(lost)
@@ -170,9 +201,25 @@ class _Run:
     def certificate(self, void_at_step: int | None, seconds: float) -> Certificate:
         state = sorted({*self.observed.changed(), *self.sets.changed()})
         record = {**self.record, **({"state": state} if state else {})}
+        if self.ranks is not None:
+            record["processes"] = self.ranks.count
+            self._whole(self.ranks, void_at_step)
         if void_at_step is not None:
             return Certificate(None, self.nominal.eval(), {**record, "void_at_step": void_at_step}, seconds)
         return Certificate(self.certified.eval(), self.nominal.eval(), record, seconds)
+
+    def _whole(self, ranks: Ranks, void_at_step: int | None) -> None:
+        """Everything on every process: the rows of all, and the plain model of the first, which may differ in digits.
+
+        What is asked of the certificate needs nobody else any more.
+        """
+        for name, value in self.observed.tensors().items():
+            value.data.copy_(ranks.gathered(f"plain {name}", value)[0])
+        space = self.space
+        if space is not None:
+            shares, space.arithmetic = space.arithmetic.shares, replace(space.arithmetic, shares=None)
+            if shares is not None and space.expansion is not None and void_at_step is None:
+                space.expands(self.sets.optimizer, shares.whole(space.expansion))
 
     # --- steps ----------------------------------------------------------------------------------------------------
 
@@ -225,6 +272,12 @@ class _Run:
         loss = self._on_sets(index, number)
         if watched:  # or plain training is further by now
             self.tripwire.step(number + 1)
+        if self.ranks is not None:
+            sets = [value.set for value in self.sets.parameters() if isinstance(value, Bounded)]
+            parts = [part for each in sets for part in (each.bounds, each.form.center, each.form.radius)]
+            self.ranks.require_same(
+                f"the sets after step {number + 1}", parts, "use machines and libraries of one kind"
+            )
         assert isinstance(loss, Bounded)
         return loss
 
@@ -281,9 +334,12 @@ class _Run:
         def backward(part: Tensor) -> Tensor:
             return self._backward(model, lifted(part), number, len(index) if in_pieces else None)
 
-        in_pieces = clip is None and len(index) > self.size
+        spread = self.spread if self.ranks is not None and len(index) >= self.ranks.count else None
+        in_pieces = clip is None and (len(index) > self.size or spread is not None)
         if clip is not None:
             return clipped_gradients(model, index, backward, clip, threat)
+        if spread is not None:
+            return accumulated(space, model, index.tensor_split(spread.count), backward, spread)
         return accumulated(space, model, torch.split(index, self.size), backward) if in_pieces else backward(index)
 
     def _backward(self, model: nn.Module, batch: Lifted, number: int, of: int | None) -> Tensor:

@@ -229,13 +229,14 @@ class Space(NamedTuple):
     recorded: Recorded
 
     @classmethod
-    def of(cls, symbols: Symbols) -> Space:
+    def of(cls, symbols: Symbols, expansion: Expansion | None = None) -> Space:
+        """Of a space; with an ``expansion`` in place of its own, where that has the rows of one process alone."""
         ledger = symbols._ledger
         samples = dict(ledger.first_row), dict(ledger.raw)
         owners, parts = symbols._registry.all()
         owned = np.flatnonzero(owners != NOBODY)
         meaning = symbols.columns(symbols._registry.first + owned), Recorded.joined(ledger.recorded)
-        return cls(owners, parts, *samples, symbols.expansion, ledger.own, symbols.steps, *meaning)
+        return cls(owners, parts, *samples, expansion or symbols.expansion, ledger.own, symbols.steps, *meaning)
 
     def tensors(self) -> dict[str, Tensor]:
         """Runs of symbols with the same owner and part are written once: free symbols come by the thousand."""

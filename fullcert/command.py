@@ -16,18 +16,19 @@ EXTRA = frozenset({"typer", "rich", "matplotlib", "safetensors", "jinja2"})
 
 def main() -> None:
     """Run the command. A user's mistake is one sentence on standard error and exit code 2."""
+    from fullcert import processes
     from fullcert.mistakes import Mistake
     from fullcert.startup import waits_passively
     from fullcert.stopping import Stopped
 
     waits_passively()
-    code = 2
+    code, told_here = 2, processes.first()
     try:
         from fullcert.commands import run
 
         sys.exit(run(sys.argv[1:]))
     except Mistake as mistake:
-        sentence, code = str(mistake), mistake.code
+        sentence, code, told_here = str(mistake), mistake.code, told_here or mistake.own
     except KeyboardInterrupt:
         sentence, code = f"interrupted; {how_to_go_on()}", INTERRUPTED
     except Stopped as stopped:
@@ -44,14 +45,15 @@ def main() -> None:
             raise
         if isinstance(error, OSError):
             silence()
-        sentence = told
+        sentence, told_here = told, True
     except ModuleNotFoundError as missing:
         package = (missing.name or "").partition(".")[0]
         if package not in EXTRA:
             raise
         sentence = f"the command needs {package}, which is not here: pip install 'boundflow[command]'"
     with suppress(OSError):  # of a terminal that was closed
-        print(f"fullcert: {sentence}", file=sys.stderr, flush=True)
+        if told_here:
+            print(f"fullcert: {sentence}", file=sys.stderr, flush=True)
     sys.exit(code)
 
 

@@ -10,11 +10,15 @@ Entry = TypeVar("Entry")
 
 
 class Mistake(Exception):
-    """Something the user asked for that cannot be done; the message is one sentence, and ``code`` is the exit code."""
+    """Something the user asked for that cannot be done; the message is one sentence, and ``code`` is the exit code.
 
-    def __init__(self, sentence: str, code: int = 2) -> None:
+    Of several processes that make one run, all find the same mistake, and the first one tells it. What is ``own`` to a
+    process is told by that one.
+    """
+
+    def __init__(self, sentence: str, code: int = 2, own: bool = False) -> None:
         super().__init__(sentence)
-        self.code = code
+        self.code, self.own = code, own
 
 
 def check_known(kind: str, name: str, names: Collection[str]) -> None:

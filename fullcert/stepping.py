@@ -74,7 +74,7 @@ class StepLog:
         began = time.perf_counter()
         try:
             found = step.accuracy(self.x, self.y, threat=self.threat)
-        except bf.VoidBounds:
+        except (bf.VoidBounds, bf.SpreadRows):
             return {}
         self.spent += time.perf_counter() - began
         self.latest = {"nominal_accuracy": found.nominal, "certified_accuracy": found.certified}

@@ -13,7 +13,7 @@ from torch.optim.lr_scheduler import LambdaLR
 import boundflow as bf
 from boundflow.losses import LOSSES
 from boundflow.recipe import DOMAINS
-from fullcert import losses, models, recipes, tasks, threats
+from fullcert import losses, models, processes, recipes, tasks, threats
 from fullcert.datasets import Split
 from fullcert.mistakes import Mistake, check_known, choose
 from fullcert.options import Options, situation
@@ -120,8 +120,12 @@ class Recipe:
         *,
         rows: np.ndarray | None = None,
         threat: bf.threats.Threat | None = None,
+        distributed: bool = False,
     ) -> bf.Certificate:
-        """Train on the observed data, or on some of its rows, and on every dataset the threat allows."""
+        """Train on the observed data, or on some of its rows, and on every dataset the threat allows.
+
+        ``distributed``: together with the other processes of this run (`processes.py`).
+        """
         inputs, labels = self.observed()
         try:
             certificate = bf.certify(
@@ -133,7 +137,10 @@ class Recipe:
                 progress=False,  # the command has a bar of its own
                 checkpoint=checkpoint,
                 resume=resume,
+                distributed=distributed,
             )
+        except bf.LostRank as error:
+            raise Mistake(str(error), own=True) from error
         except (bf.UnsupportedOperator, bf.VoidBounds) as error:  # void before the first step
             raise Mistake(f"this recipe cannot be bounded: {error}") from error
         except bf.CrossedBounds:  # a bug of ours
@@ -156,9 +163,10 @@ def check_precision(options: Options, dtype: torch.dtype) -> None:
 
 def available(name: str) -> torch.device:
     """The device called `name`, if this machine has it."""
+    name = processes.device(name)
     try:
         device = torch.device(name)
         torch.empty(1, device=device).item()
     except (RuntimeError, AssertionError, NotImplementedError):
-        raise Mistake(f"the device {name!r} is not available here") from None
+        raise Mistake(f"the device {name!r} is not available here", own=processes.several()) from None
     return device

@@ -37,7 +37,7 @@ CONVEX = (
 )
 
 STAYS: dict[str, str] = {
-    "reduction.py reduce: rounding.up(radius + box(stacked[dropped]))": SPARE_SCALE,
+    "reduction.py reduce: rounding.up(radius + lost)": SPARE_SCALE,
     "reduction.py _stacked: rounding.up(radius + error)": SPARE_SCALE,
     "rules/bilinear.py radius_of_product: rounding.up(radius)": SPARE_CHARGE,
     "rules/bilinear.py radius_of_product: rounding.up(second.radius + rounded)": SPARE_CHARGE,

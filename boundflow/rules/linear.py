@@ -117,8 +117,8 @@ def _over_samples(
         if own is not None and rows.batch is not None:
             rest, where, _ = rows.split()
             batch, kept = rows.batch, f(generators[where.to(x.device)], 1)
-            rows = rest.union(batch.distinct)
-            generators = rows.place(kept, rest) + rows.place(batch.written_out(own.rows), batch.distinct)
+            rows = rest.union(batch.written)
+            generators = rows.place(kept, rest) + rows.place(batch.written_out(own.rows), batch.written)
         else:
             generators = f(generators, 1)
         form = Form(f(x.form.center, 0), generators, _summed_radius(x.form.radius, x.form, f, terms), rows)

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from .. import rounding
 from ..clean_state import Excess, OwnRows, without_own
-from ..context import keeps_by_sample
+from ..context import keeps_by_sample, thread
 from ..forms import Form
 from ..operands import has_own_rows, only_touched, sample_axis
 from ..rows import NO_ROWS
@@ -22,6 +22,8 @@ from ..sets import Set
 from ..tuning import SUM_TERMS
 from .bilinear import Product, center_of_product, radius_of_product, row_products, without_own_rows
 from .structural import selected
+
+EVERYTHING = slice(None)
 
 
 def summed_over_samples(a: Set, b: Set) -> bool:
@@ -58,13 +60,21 @@ def _untouched(*operands: Set) -> list[Set]:
     return [x.untouched for x in operands]
 
 
-def own_terms(a: Set, b: Set) -> OwnRows | None:
-    """Own rows of the terms of a product over samples: ``a^f_mi b_ip + a_mi b^f_ip``."""
-    values, made = None, None
+def own_terms(a: Set, b: Set, here: slice = EVERYTHING, everybody: bool = False) -> OwnRows | None:
+    """Own rows of the terms of a product over samples, ``a^f_mi b_ip + a_mi b^f_ip``, for the rows m ``here``.
+
+    Of several processes each has those of its samples (`shares.py`), and for a while those of ``everybody``.
+    """
+    values, made, shares = None, None, thread.arithmetic.shares
     for x, y, flipped in ((a, b, False), (b, a, True)):
         if has_own_rows(x):
             own = x.form.generators[x.form.rows.split()[2].to(x.device)]
-            part = _outer(y.center, own) if flipped else _outer(own, y.center)
+            first, second = (y.center, own) if flipped else (own, y.center)
+            first = first[..., here, :]
+            if shares is not None and not everybody and x.form.rows.batch is not None:
+                mine = shares.written(x.form.rows.batch)[1].to(x.device)
+                first, second = first[..., mine], second[..., mine, :]
+            part = _outer(first, second)
             values = part if values is None else values.add_(part)
             assert x.symbols is not None and x.along is not None
             made = OwnRows.of(x.along.samples, values, x.symbols.table, clean=clean_samples(a, b) is not None)
@@ -75,7 +85,7 @@ def worst_product(a: Set, b: Set, terms: float, affine: bool, own: OwnRows | Non
     """``sum_i a_mi b_ip`` where at most k samples i are touched: exact hulls, and radii, of every term."""
     samples = clean_samples(a, b)
     assert samples is not None
-    parts, begin = [], 0
+    parts, begin, kept, shares = [], 0, [], thread.arithmetic.shares
     for piece in _pieces(a, b):
         here = slice(begin, begin + piece.shape[0])
         begin = here.stop
@@ -94,9 +104,15 @@ def worst_product(a: Set, b: Set, terms: float, affine: bool, own: OwnRows | Non
             more = (radius_of_product(piece, b, _outer, terms) - before).clamp_min(0.0)
             radius = before.sum(0)
             own_here = None if own is None else OwnRows(own.rows[:, :, here], own.zero_when_clean)
+            if shares is not None and own is not None:  # which rows are cleared goes by all samples
+                own_here = own_terms(a, b, here, everybody=True)
             more = without_own(touched, clean, more, own_here, moduli, terms)
+            if shares is not None and own_here is not None and samples.batch is not None:
+                kept.append(own_here.rows[:, shares.written(samples.batch)[1].to(a.device)])
         part = Excess(samples, interval, beyond, radius, more)
         parts.append(part if keeps_by_sample() else part.settled())
+    if own is not None and kept:
+        own.rows = torch.cat(kept, 2)
     return Excess.beside(parts)
 
 
@@ -125,8 +141,8 @@ def sample_sum_form(
     if first.affine or second.affine:
         generators, rows = row_products(first, second, left, right)
     if batch is not None and own is not None:
-        union = rows.union(batch.distinct)
-        written = union.place(batch.written_out(own.rows), batch.distinct)
+        union = rows.union(batch.written)
+        written = union.place(batch.written_out(own.rows), batch.written)
         generators, rows = union.place(generators, rows) + written, union
     form = Form(center, generators, radius, rows)
     return form if excess is None else excess.around(form)

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from fullcert import runs
+from fullcert import processes, runs
 from fullcert.commands import results
 from fullcert.commands.flags import takes_options
 from fullcert.options import Options, as_toml, flag_of, read_options
@@ -46,7 +46,9 @@ def train(
     Defaults of Network and Training go by rules over data, network, domain and threat: see docs/command.md.
     """
     results.check(json)
-    check_flags(out, resume, overwrite)
+    if processes.first():
+        check_flags(out, resume, overwrite)
+    quiet = quiet or not processes.first()
     before = earlier(out) if resume else {}
     options = resolve(before)
     check_files(options)  # before torch is imported, which takes seconds
@@ -62,13 +64,16 @@ def train(
     if out and resume:
         check_unchanged(options, resolved({}, before), out)
     if out and resume and (out / runs.METRICS).exists():  # nothing is left to do
-        return told_again(out, json, quiet)
+        return told_again(out, json, quiet) if processes.first() else None
     with stoppable():
         with working("loading", hidden=quiet):
             recipe = Recipe(options)  # all mistakes are found here, before anything is written
             if options.members:
                 check_votes(recipe, tensorboard)
+            check_processes(options, tensorboard)
             use_threads(threads, recipe)
+        if not processes.first():
+            return followed(recipe, out, resume)
         with runs.begun(out) as lock:
             if lock:
                 begin(lock.folder, recipe, resume, overwrite)
@@ -91,10 +96,12 @@ def performed(recipe: Any, lock: Any, resume: bool, tensorboard: Path | None, qu
     log = StepLog(
         folder / runs.STEPS if folder else None, recipe.tensors(recipe.data.validation), recipe.threats.test, resume
     )
-    forecast = "" if quiet else forecast_of(recipe)
+    several = processes.several()
+    forecast = "" if quiet or several else forecast_of(recipe)
     with log, board_of(tensorboard, recipe, log) as board, following(log, hidden=quiet, forecast=forecast) as bar:
         callbacks = [*([lock.check] if lock else []), log, *([board] if board else []), bar]
-        certificate = recipe.certify(callbacks, folder / runs.CHECKPOINT if folder else None, resume)
+        file = folder / runs.CHECKPOINT if folder else None
+        certificate = recipe.certify(callbacks, file, resume, distributed=several)
     with working("testing", hidden=quiet) as progress:
         test = on_test(recipe, certificate)
         metrics = measure(recipe, certificate, test)
@@ -108,6 +115,20 @@ def performed(recipe: Any, lock: Any, resume: bool, tensorboard: Path | None, qu
             lock.check()
             finish(lock.folder, recipe, certificate, metrics, evaluation)
     return metrics
+
+
+def followed(recipe: Any, out: Path | None, resume: bool) -> None:
+    """The share of a process that is not the first: it trains, and what it reads was written by the first one."""
+    recipe.certify([], out / runs.CHECKPOINT if out else None, resume, distributed=True)
+
+
+def check_processes(options: Options, tensorboard: Path | None) -> None:
+    """Refuse what several processes cannot do together."""
+    from fullcert.mistakes import Mistake
+
+    if processes.several() and (options.members or tensorboard is not None):
+        flag = "--members" if options.members else "--tensorboard"
+        raise Mistake(f"{flag} is for a run of one process: leave it out, or start the command without torchrun")
 
 
 def check_votes(recipe: Any, tensorboard: Path | None) -> None:

@@ -10,15 +10,14 @@ import pytest
 import torch
 from exact import ADVERSE, DTYPES, NORMAL, UNIT, Exact, adverse, at_least, exact, norm_at_least, number, product, total
 from exact_support import exact_support, own_term
+from symbol_rooms import SAMPLES, Room, spaces
 
-import boundflow as bf
 from boundflow.budgets import Columns, Kind, OwnTerms, Part, box, largest, term
 from boundflow.expansion import Expansion
 from boundflow.factors import Factors
 from boundflow.forms import Form
 from boundflow.rows import Rows
 from boundflow.sample_axis import SampleAxis, Samples
-from boundflow.threats import L1, L2, AtMost, Labels, Linf, Threat
 
 LONG = 300  # terms of a sum: what they lose together is more than any term beside it pays for
 COUNT = 24
@@ -60,44 +59,6 @@ def test_many_clauses(dtype: torch.dtype, clauses: int) -> None:
     table = [Part(Kind.BOX, clause) for clause in range(clauses)]
     columns = Columns(np.arange(clauses), np.arange(clauses), table, [1] * clauses, values.device)
     assert at_least(columns.reach(values), total(exact(values), 1))
-
-
-def spaces() -> dict[str, Threat]:
-    return {
-        "box": Linf(0.5),
-        "box, at most 2": AtMost(2, Linf(0.5)),
-        "ball, at most 2": AtMost(2, L2(0.5)),
-        "cross": L1(0.5),
-        "labels, at most 3": AtMost(3, Labels()),
-        "two clauses": AtMost(2, Linf(0.5)) & AtMost(1, Labels()),
-    }
-
-
-SAMPLES, FEATURES = 6, 3
-
-
-class Room:
-    """A space with symbols of samples, free ones and, where wanted, derived ones."""
-
-    def __init__(self, threat: Threat, kind: str, dtype: torch.dtype, derived: int, free: int = 4):
-        self.space, self.dtype, self.kind = bf.Symbols(threat), dtype, kind
-        parts = np.array([n for n, part in enumerate(self.space.table) for _ in range(FEATURES)])
-        raw = np.arange(SAMPLES, dtype=np.float64)[:, None].repeat(len(parts), 1)
-        self.own = self.space.of_samples(np.arange(SAMPLES), raw, parts)
-        batch = self.own.batch
-        assert batch is not None
-        self.batch = batch
-        self.deep = Rows(np.concatenate((batch.distinct.numbers, self.space.fresh(free).numbers)))
-        self.weights: Exact | None = None
-        if derived:
-            weights = adverse(kind, (derived, len(self.deep)), dtype, 1)
-            weights = weights / weights.abs().sum(1, keepdim=True).clamp_min(torch.finfo(dtype).tiny)
-            weights = weights * (1 - 2.0**-10)
-            self.derived = self.space.fresh(derived)
-            optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=1.0)
-            self.kept = optimizer  # the space holds it weakly
-            self.space.expands(optimizer, Expansion(self.derived, self.deep, weights))
-            self.weights = exact(weights)
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
