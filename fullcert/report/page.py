@@ -173,6 +173,7 @@ def withstood_chart(curve: dict[str, Any] | None) -> Chart | None:
     }
     if curve["unit"] == "k":
         lines["certified"] = stepped(lines["certified"])
+    lines["attacked"] = held(lines["attacked"], 1.0 if curve["unit"] == "k" else 0.0)
     caption = f"On {count(curve['samples'])} test samples, each with the best of the runs that were asked."
     return accuracy_chart("Certified accuracy against the size of the threat", across, caption, **lines)
 
@@ -186,6 +187,16 @@ def stepped(points: list[tuple[float, float]]) -> list[tuple[float, float]]:
     for value, accuracy in points:
         if made and value > made[-1][0] + 1:
             made.append((made[-1][0] + 1, accuracy))
+        made.append((value, accuracy))
+    return made
+
+
+def held(points: list[tuple[float, float]], before: float) -> list[tuple[float, float]]:
+    """Points between attacks: what one broke stays broken, and nothing more is known until the next."""
+    made: list[tuple[float, float]] = []
+    for value, accuracy in points:
+        if made and value - before > made[-1][0]:
+            made.append((value - before, made[-1][1]))
         made.append((value, accuracy))
     return made
 
