@@ -114,7 +114,7 @@ def withstands(
     with torch.no_grad():
         label = torch.cat([classes(first._plain(part, threat)) for part in torch.split(x, chunk)])
     best = torch.full((len(x),), float(UNTOUCHED), dtype=torch.float64, device=x.device)
-    for found in asked:
+    for found in reversed(asked):  # what is certain at the largest threat need not be asked about at smaller ones
         best = _raised(found, x, label, threat, chunk, best)
     return Withstood(label, best.long() if unit == "k" else best, unit, asked[-1].most)
 
