@@ -11,7 +11,7 @@ training if all but the size of the threat is the same, the plain parameters to 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -69,19 +69,15 @@ class Curve:
     nominal: float
     samples: int
     withstood: Withstood
+    attacked: list[float] | None = None  # no certificate can have more: what attacks at these values or below left
 
     def as_data(self) -> dict[str, Any]:
         """What a file holds of it."""
-        points = zip(self.values, self.certified, self.robustness, strict=True)
-        return {
-            "unit": self.unit,
-            "nominal_accuracy": self.nominal,
-            "samples": self.samples,
-            "points": [
-                {"value": value, "certified_accuracy": certified, "certified_robustness": robustness}
-                for value, certified, robustness in points
-            ],
-        }
+        named = {"value": self.values, "certified_accuracy": self.certified, "certified_robustness": self.robustness}
+        if self.attacked is not None:
+            named["attacked_accuracy"] = self.attacked
+        points = [dict(zip(named, point, strict=True)) for point in zip(*named.values(), strict=True)]
+        return {"unit": self.unit, "nominal_accuracy": self.nominal, "samples": self.samples, "points": points}
 
 
 def withstands(
@@ -118,7 +114,7 @@ def withstands(
     with torch.no_grad():
         label = torch.cat([classes(first._plain(part, threat)) for part in torch.split(x, chunk)])
     best = torch.full((len(x),), float(UNTOUCHED), dtype=torch.float64, device=x.device)
-    for found in asked:
+    for found in reversed(asked):  # what is certain at the largest threat need not be asked about at smaller ones
         best = _raised(found, x, label, threat, chunk, best)
     return Withstood(label, best.long() if unit == "k" else best, unit, asked[-1].most)
 
@@ -185,29 +181,63 @@ def of_one(certificate: Certificate, x: Any, **asked: Any) -> Withstood:
 
 
 def curve(
-    certificates: Sequence[Certificate], x: Any, y: Any, *, values: Sequence[float] | None = None, **asked: Any
+    certificates: Sequence[Certificate],
+    x: Any,
+    y: Any,
+    *,
+    values: Sequence[float] | None = None,
+    broken: Mapping[float, Tensor] | None = None,
+    **asked: Any,
 ) -> Curve:
     """Certified accuracy against k or epsilon, from a few certificates of one training, at geometric values say.
 
     At each of ``values`` (by default all at which it changes, and the ends) every prediction counts with the best of
-    all certificates; see `withstands` for what else can be given.
+    all certificates. ``broken``: which labels attacks with so many changes, or so far ones, have changed
+    (`bf.attack(...).broken`), for the attacked accuracy. See `withstands` for what else can be given.
     """
-    return curve_of(withstands(certificates, x, **asked), y, values)
+    return curve_of(withstands(certificates, x, **asked), y, values, broken)
 
 
-def curve_of(found: Withstood, y: Any, values: Sequence[float] | None = None) -> Curve:
+def curve_of(
+    found: Withstood, y: Any, values: Sequence[float] | None = None, broken: Mapping[float, Tensor] | None = None
+) -> Curve:
     """The curve of what predictions withstand."""
     y = torch.as_tensor(y).to(found.label.device).reshape(-1)
     if len(y) != len(found):
         raise ValueError(f"{len(found)} inputs and {len(y)} labels")
     right = found.label == y
+    require_unbroken(found, broken or {})
     if values is None:
         reached = {0.0, *(float(value) for value in set(found.value.tolist()) if value >= 0)}
-        values = sorted({*reached, min(found.most, max(reached) + 1) if found.unit == "k" else found.most})
+        end = min(found.most, max(reached) + 1) if found.unit == "k" else found.most
+        values = sorted({*reached, end, *(float(value) for value in broken or () if value <= found.most)})
     at = [found.certain(value) for value in values]
     chosen = [int(value) if found.unit == "k" else float(value) for value in values]
     certified, robustness = [share(sure & right) for sure in at], [share(sure) for sure in at]
-    return Curve(found.unit, [*chosen], certified, robustness, share(right), len(found), found)
+    attacked = None if broken is None else [share(right & ~broken_at(value, broken, right)) for value in values]
+    return Curve(found.unit, [*chosen], certified, robustness, share(right), len(found), found, attacked)
+
+
+def require_unbroken(found: Withstood, broken: Mapping[float, Tensor]) -> None:
+    """Refuse attacks that changed what is certain: they are about another training, or the bounds are wrong."""
+    for value, labels in broken.items():
+        if len(labels) != len(found):
+            raise ValueError(f"{len(found)} inputs, and attacks on {len(labels)}")
+        changed = int((labels.to(found.label.device) & (found.value >= value)).sum())
+        if changed:
+            raise BoundFlowError(
+                f"attacks at {found.unit} = {value:g} changed {changed} predictions that are certain there: they are "
+                "about another training, or the bounds are wrong"
+            )
+
+
+def broken_at(value: float, broken: Mapping[float, Tensor], like: Tensor) -> Tensor:
+    """Which labels can be changed at a value: what fewer or shorter changes did, is done by more of them, too."""
+    known = torch.zeros_like(like)
+    for reached, labels in broken.items():
+        if reached <= value:
+            known |= labels.to(like.device)
+    return known
 
 
 def require_one_training(certificates: Sequence[Certificate]) -> None:

@@ -14,7 +14,7 @@ import numpy as np
 
 import boundflow as bf
 from boundflow.attacks import Poisoned, Progress
-from fullcert import runs
+from fullcert import runs, voting
 from fullcert.evaluation import CHUNK
 from fullcert.mistakes import Mistake
 from fullcert.options import read_options, resolve
@@ -23,6 +23,10 @@ from fullcert.training import Recipe
 
 def loaded(run: Path) -> tuple[Recipe, bf.Certificate]:
     """The recipe of a finished run, with its data and initial weights, and the certificate."""
+    if voting.votes(run):
+        raise Mistake(
+            f"{run} is a run of --members that vote, and attacks train one model: they would have to break many at once"
+        )
     path = runs.existing(run, runs.CERTIFICATE)
     recipe = Recipe(resolve({}, read_options(runs.existing(run, runs.OPTIONS))))
     own = copy.deepcopy(recipe.initial) if ":" in recipe.options.model else None

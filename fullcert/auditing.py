@@ -15,7 +15,7 @@ import boundflow as bf
 from boundflow.audit import Audit
 from boundflow.recorded import LABEL, PRESENCE
 from boundflow.threats import Threat
-from fullcert import answering, holes, places, runs, tables, tasks
+from fullcert import answering, holes, places, runs, tables, tasks, voting
 from fullcert.encoding import Encoding, Number
 from fullcert.evaluation import CHUNK
 from fullcert.mistakes import Mistake
@@ -48,6 +48,8 @@ def audited(
     source: str | None = None,
 ) -> dict[str, Any]:
     """The audit of a run, on its test samples or on the rows of a file, as plain data."""
+    if voting.votes(run):
+        raise Mistake(f"{run} is a run of --members that vote, and an audit follows the rows of one certificate")
     certificate_file = runs.existing(run, runs.CERTIFICATE)
     options = resolve({}, read_options(runs.existing(run, runs.OPTIONS)))
     certificate, subject, encoding = asked(run, certificate_file, options, data)

@@ -20,7 +20,7 @@ from torch import Tensor
 
 import boundflow as bf
 from boundflow import files
-from fullcert import ball_training, plain_training, runs
+from fullcert import ball_training, plain_training, runs, voting
 from fullcert.mistakes import Mistake
 from fullcert.model_files import is_file
 from fullcert.options import read_options, resolve
@@ -54,6 +54,8 @@ def recipe_of(run: Path, run_code: bool = False, device: str | None = None) -> R
 
 def certificate_of(run: Path, recipe: Recipe) -> bf.Certificate:
     """The certificate of a run, about the data that are here."""
+    if voting.votes(run):
+        raise Skip("the vote of --members is not trained on poisoned data here: --rerun trains its members again")
     model = recipe.initial if is_file(recipe.options.model) else None
     found = bf.load(run / runs.CERTIFICATE, model)
     if found.model is None:
@@ -79,6 +81,9 @@ def observed(recipe: Recipe) -> tuple[Tensor, Tensor]:
 def rerun(run: Path, recipe: Recipe, elsewhere: bool, progress: Progress) -> str:
     """Train once more, and compare."""
 
+    if voting.votes(run):
+        return rerun_members(run, recipe, progress)
+
     def told(step: bf.Step) -> None:
         progress(f"training again, step {step.number} of {step.total}")
 
@@ -101,6 +106,19 @@ def rerun(run: Path, recipe: Recipe, elsewhere: bool, progress: Progress) -> str
         )
     why = "; ".join(different.values()) or "made elsewhere"
     return f"not the same bytes ({why}), but {compared(kept, made)}"
+
+
+def rerun_members(run: Path, recipe: Recipe, progress: Progress) -> str:
+    """Train all members once more, and compare their bytes."""
+    kept = runs.certificates(run)
+    with tempfile.TemporaryDirectory() as folder:
+        voting.trained(recipe, Path(folder), progress, lambda: None)
+        if {path.name for path in kept} != {path.name for path in Path(folder).glob("member-*")}:
+            raise Refuted("the same training gave other members")
+        for path in kept:
+            if path.read_bytes() != (Path(folder) / path.name).read_bytes():
+                raise Refuted(f"the same training gave other bytes for {path.name}; bounds of members are not compared")
+    return f"the same trainings gave the same bytes for all {len(kept)} certificates"
 
 
 def differences(kept: dict[str, Any], made: dict[str, Any]) -> dict[str, str]:

@@ -36,6 +36,7 @@ from fullcert.mistakes import Mistake
 OPTIONS, COLUMNS, STEPS, METRICS = "options.toml", "columns.json", "metrics.jsonl", "metrics.json"
 CERTIFICATE, EVALUATION, REPORT = "certificate.safetensors", "evaluation.json", "report.html"
 PICTURE, CHECKPOINT, SIGNATURE, MEMBERS = "barriers.svg", "checkpoint.safetensors", "signature.json", "members"
+LISTED = "ensemble.json"  # in the folder of members
 ATTACK, VIOLATION, AUDIT, CURVE = "attack.json", "violation.npz", "audit.json", "curve.json"
 # what is found out about a finished run, by name: each has a section of its own in the report
 BESIDE = {"curve": CURVE, "attack": ATTACK, "audit": AUDIT}
@@ -88,7 +89,7 @@ def remove(folder: Path) -> None:
     """Remove the run in a folder; what else is there stays."""
     for name in FILES:
         (folder / name).unlink(missing_ok=True)
-    for member in (folder / MEMBERS / "ensemble.json", *(folder / MEMBERS).glob("member-*.safetensors")):
+    for member in (folder / MEMBERS / LISTED, *(folder / MEMBERS).glob("member-*.safetensors")):
         member.unlink(missing_ok=True)
 
 
@@ -151,13 +152,20 @@ def check_there(folder: Path) -> None:
 def existing(folder: Path, name: str) -> Path:
     """A file of a run that was made before."""
     check_there(folder)
-    if name == CERTIFICATE and not (folder / name).is_file() and (folder / MEMBERS / "ensemble.json").is_file():
+    if name == CERTIFICATE and not (folder / name).is_file() and (folder / MEMBERS / LISTED).is_file():
         raise Mistake(f"{folder} is a run of --members that vote: this command is for runs with one certificate")
     if not (folder / name).is_file() and (folder / CHECKPOINT).is_file():
         raise Mistake(f"the run in {folder} was interrupted: fullcert train --resume --out {folder} goes on with it")
     if not (folder / name).is_file():
         raise Mistake(f"{folder} has no {name}: it is not the folder of a finished run")
     return folder / name
+
+
+def certificates(folder: Path) -> list[Path]:
+    """The certificate of a run, or those of its members, in order."""
+    if (folder / CERTIFICATE).is_file() or not (folder / MEMBERS / LISTED).is_file():
+        return [existing(folder, CERTIFICATE)]
+    return sorted((folder / MEMBERS).glob("member-*.safetensors"))
 
 
 def read_json(path: Path) -> dict[str, Any]:

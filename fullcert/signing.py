@@ -93,8 +93,10 @@ def _read(path: Path) -> tuple[dict[str, str], str]:
 
 def digests(run: Path) -> dict[str, str]:
     """The sha256 of every file of a run that is signed."""
-    runs.existing(run, runs.CERTIFICATE)
-    return {name: _sha256(run / name) for name in SIGNED if (run / name).is_file()}
+    listed = f"{runs.MEMBERS}/{runs.LISTED}"
+    members = [f"{runs.MEMBERS}/{path.name}" for path in runs.certificates(run) if path.parent.name == runs.MEMBERS]
+    names = [*SIGNED, *([listed, *members] if members else [])]
+    return {name: _sha256(run / name) for name in names if (run / name).is_file()}
 
 
 def _sha256(path: Path) -> str:

@@ -5,7 +5,7 @@ better one, where each answer counts with the best of them (`boundflow/withstand
 """
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -113,9 +113,15 @@ def values_of(found: bf.Withstood) -> list[float]:
     return curve_of(found, found.label).values
 
 
-def curve(found: bf.Withstood, y: torch.Tensor, values: Sequence[float] | None = None) -> dict[str, Any]:
-    """The curve as a file holds it."""
-    return curve_of(found, y, values).as_data()
+def curve(
+    found: bf.Withstood,
+    y: torch.Tensor,
+    values: Sequence[float] | None = None,
+    broken: Mapping[float, torch.Tensor] | None = None,
+) -> dict[str, Any]:
+    """The curve as a file holds it, with the attacked accuracy where attacks were made."""
+    with refused("the attacks and the certificates do not fit"):
+        return curve_of(found, y, values, broken or None).as_data()
 
 
 def write_curve(folder: Path, data: dict[str, Any]) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from fullcert import runs, standing
+from fullcert.attacked_curves import broken_by_value
 from fullcert.mistakes import Mistake
 from fullcert.options import flag_of
 from fullcert.sweeps import COUNTS, Axis, Run
@@ -111,16 +112,10 @@ def _curve(by_seed: list[list[Run]], axis: Axis) -> dict[str, Any]:
         found = [standing.of_runs([run.path for run in group], over) for group in by_seed]
     except Mistake as mistake:
         return {"why_not": str(mistake)}
-    values = sorted({value for withstood, _ in found for value in standing.values_of(withstood)})
-    each = [standing.curve(withstood, y, values) for withstood, y in found]
-    points = []
-    for place, value in enumerate(values):
-        at = [curve["points"][place]["certified_accuracy"] for curve in each]
-        robust = [curve["points"][place]["certified_robustness"] for curve in each]
-        mean = sum(at) / len(at)
-        std = math.sqrt(sum((one - mean) ** 2 for one in at) / max(1, len(at) - 1))
-        point = {"value": value, "certified_accuracy": mean, "certified_accuracy_std": std}
-        points.append({**point, "certified_robustness": sum(robust) / len(robust)})
+    broken = [broken_by_value({dict(run.point)[axis.name]: run.path for run in group}) for group in by_seed]
+    values = sorted({value for withstood, _ in found for value in standing.values_of(withstood)}.union(*broken))
+    each = [standing.curve(withstood, y, values, labels) for (withstood, y), labels in zip(found, broken, strict=True)]
+    points = [averaged([curve["points"][place] for curve in each]) for place in range(len(values))]
     return {
         "unit": each[0]["unit"],
         "seeds": len(each),
@@ -130,6 +125,14 @@ def _curve(by_seed: list[list[Run]], axis: Axis) -> dict[str, Any]:
         "largest_run": str(max(by_seed[0], key=lambda run: dict(run.point)[axis.name]).path),
         "points": points,
     }
+
+
+def averaged(points: list[dict[str, float]]) -> dict[str, float]:
+    """One value of the curve: means over the seeds, and the deviation of the certified accuracy."""
+    shared = [name for name in points[0] if all(name in point for point in points)]  # not all seeds may be attacked
+    mean = {name: points[0][name] if name == "value" else sum(p[name] for p in points) / len(points) for name in shared}
+    squares = sum((point["certified_accuracy"] - mean["certified_accuracy"]) ** 2 for point in points)
+    return mean | {"certified_accuracy_std": math.sqrt(squares / max(1, len(points) - 1))}
 
 
 # --- files ----------------------------------------------------------------------------------------------------------
@@ -180,6 +183,9 @@ def drawn(table: list[Row], found: list[dict[str, Any]], axes: Sequence[Axis]) -
                 shares = [100 * point["certified_accuracy"] for point in curve["points"]]
                 where = "pre" if curve["unit"] == "k" else "default"
                 plot.plot(over, shares, drawstyle=f"steps-{where}" if where == "pre" else where, label=labelled(curve))
+                if all("attacked_accuracy" in point for point in curve["points"]):
+                    left = [100 * point["attacked_accuracy"] for point in curve["points"]]
+                    plot.plot(over, left, "--", drawstyle="steps-post", label=f"{labelled(curve)}, under attack")
         plot.set(xlabel=flag_of(name), ylabel="certified accuracy (%)")
         if plot.get_legend_handles_labels()[1]:
             plot.legend(frameon=False)

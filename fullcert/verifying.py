@@ -4,6 +4,7 @@
     digest      it is as it was written; whoever changes it on purpose can write another digest
     content     what it says can be: bounds in order, the plain model between them, rows of known symbols
     network     the layers that it describes give the answers that it holds; a network of your own is not made here
+    members     of a vote: all certificates that its list names are there, and each member is one training
     signature   the holder of a key has signed these very files
     rerun, trainings, balls     evidence that does not rest on the file (`evidence.py`), where it was asked for
 
@@ -17,8 +18,9 @@ from typing import Any
 
 import boundflow as bf
 from boundflow import certificate_files, files
-from fullcert import evidence, runs, signing
+from fullcert import evidence, runs, signing, voting
 from fullcert.evidence import Skip
+from fullcert.mistakes import Mistake
 
 HELD, FAILED, NOT_DONE = "held", "failed", "not done"
 
@@ -56,9 +58,9 @@ def checks(
     run: Path, key: Path | None = None, asked: Asked = NOTHING, progress: evidence.Progress = lambda what: None
 ) -> list[Check]:
     """Everything that can be checked; a signature only with a key, and evidence as it is asked for."""
-    path = runs.existing(run, runs.CERTIFICATE)
+    paths = runs.certificates(run)
     signature = Check("signature", NOT_DONE, unasked(run)) if key is None else signed(run, key)
-    found = [*of_certificate(path), signature]
+    found = [*(of_members(run, paths) if voting.votes(run) else of_certificate(paths[0])), signature]
     return [*found, *gathered(run, asked, all_held(found), progress)] if asked.anything else found
 
 
@@ -130,6 +132,34 @@ def of_certificate(path: Path) -> list[Check]:
         except Skip as skip:
             found.append(Check(name, NOT_DONE, str(skip)))
     return found
+
+
+def of_members(run: Path, paths: list[Path]) -> list[Check]:
+    """The checks of all certificates of a vote, and of their list; the first that fails is named."""
+    each = {path.name: of_certificate(path) for path in paths}
+    found = []
+    for place, name in enumerate(CHECKS):
+        failed = {path: checks[place] for path, checks in each.items() if checks[place].result == FAILED}
+        first = next(iter(each.values()), [Check(name, FAILED, "there are no certificates of members")] * len(CHECKS))
+        told = first[place]
+        if failed:
+            path, told = next(iter(failed.items()))
+            found.append(Check(name, FAILED, f"{path}: {told.detail}"))
+        else:
+            found.append(Check(name, told.result, f"each of {len(each)} certificates of members: {told.detail}"))
+    return [*found, listed(run, found)]
+
+
+def listed(run: Path, found: list[Check]) -> Check:
+    """Whether the members of a vote are those of its list."""
+    if not all_held(found) or any(check.result == NOT_DONE for check in found):
+        return Check("members", NOT_DONE, "it rests on checks that did not hold, or that were not done")
+    try:
+        ensemble = voting.opened(run)
+    except Mistake as mistake:
+        return Check("members", FAILED, str(mistake))
+    assert ensemble is not None
+    return Check("members", HELD, f"{len(ensemble.members)} members, {ensemble.samples} samples, each one training")
 
 
 def has_format(path: Path) -> str:

@@ -81,15 +81,19 @@ def _read(path: Path, recipe: Recipe) -> bf.Certificate | None:
         return None
 
 
+def votes(run: Path) -> bool:
+    """Whether the run has members that vote."""
+    return (run / runs.MEMBERS / LISTED).is_file()
+
+
 def certificate_of(run: Path) -> Path:
     """The certificate of a run, or that of its first member: what says which inputs it takes."""
-    votes = (run / runs.MEMBERS / LISTED).is_file()
-    return runs.existing(run / runs.MEMBERS, member_file(0, 0)) if votes else runs.existing(run, runs.CERTIFICATE)
+    return runs.existing(run / runs.MEMBERS, member_file(0, 0)) if votes(run) else runs.existing(run, runs.CERTIFICATE)
 
 
 def opened(run: Path, model: torch.nn.Module | None = None) -> bf.Ensemble | None:
     """The ensemble of a run, if it has one."""
-    if not (run / runs.MEMBERS / LISTED).is_file():
+    if not votes(run):
         return None
     try:
         return bf.Ensemble.load(run / runs.MEMBERS, model)

@@ -42,6 +42,16 @@ def sweep(
         list[Path] | None,
         typer.Option(help="A TOML file with options. Can be repeated: one curve each.", rich_help_panel=PANEL),
     ] = None,
+    attacked: Annotated[
+        bool,
+        typer.Option("--attacked", help="Attack every run, too: the curve has an upper bound.", rich_help_panel=PANEL),
+    ] = False,
+    targets: Annotated[
+        int | None,
+        typer.Option(
+            min=1, help="Test samples attacked one by one, nearest first.", show_default="all", rich_help_panel=PANEL
+        ),
+    ] = None,
     out: Annotated[Path, typer.Option(help="Folder of the sweep.", rich_help_panel="Run")] = Path("runs/sweep"),
     jobs: Annotated[int, typer.Option(min=1, help="Runs at a time.", rich_help_panel="Run")] = 1,
     on: Annotated[str, typer.Option(help="auto, ray or processes.", rich_help_panel="Run")] = "auto",
@@ -63,6 +73,8 @@ def sweep(
     from fullcert.stopping import stoppable
 
     results.check(json)
+    if targets is not None and not attacked:
+        raise _mistake("--targets says how many test samples --attacked attacks one by one: give both")
     place = work.place_of(on, address)
     given = {"flip_labels": flips, "epsilon": epsilons, "remove": removals}
     axes, numbers = axes_of(given, over or []), seeds_of(seeds)
@@ -76,11 +88,28 @@ def sweep(
         runs.make_folder(out)
         with counting(quiet) as tell:
             sweeps.run_all(plan, jobs, place, address, tell)
+        if attacked:
+            attack_all(plan, targets, quiet)
         with working("combining the runs", hidden=quiet):
             found = sweep_tables.write(out, plan, axes)
     results.give(json, found)
     if not quiet:
         show(found, out, json)
+
+
+def attack_all(plan: Any, targets: int | None, quiet: bool) -> None:
+    """Attack every run that was not attacked like this before."""
+    from fullcert import attacked_curves
+    from fullcert.commands.display import working
+
+    with working("attacking", hidden=quiet) as progress:
+        attacked_curves.attack_all(
+            [run.path for run in plan],
+            {"steps": 3, "restarts": 2, "targets": targets, "seed": 0},
+            lambda run, now: progress(
+                f"attacking {run}{now.attack}, {now.done} of {now.planned} trainings, {now.broken} broken"
+            ),
+        )
 
 
 def axes_of(given: dict[str, str | None], over: list[str]) -> list[Any]:

@@ -49,13 +49,14 @@ def linear(
     parts: int = 5,
     within: tuple[float, float] = (-LIMIT, LIMIT),
     label: Callable[[float], str] | None = None,
+    whole: bool = False,
 ) -> Axis:
-    """An axis whose ends are round numbers around low and high, but not outside of `within`."""
+    """An axis whose ends are round numbers around low and high, but not outside of `within`; or whole numbers alone."""
     if high - low <= max(1e-9 * max(abs(low), abs(high)), LEAST):  # one value: room on both sides
         room = 0.1 * abs(high) if abs(high) > LEAST else 0.5
         low, high = low - room, high + room
     low, high = max(low, within[0]), min(high, within[1])
-    step = round_step((high - low) / parts)
+    step = max(round_step((high - low) / parts), 1.0 if whole else 0.0)
     first, last = math.floor(low / step + 1e-9), math.ceil(high / step - 1e-9)
     values = (index * step for index in range(first, last + 1))
     ticks = tuple((value, label(value) if label else tick_label(value, step)) for value in values)

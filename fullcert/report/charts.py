@@ -20,12 +20,15 @@ DRAWN = 240  # points of a line that are drawn; of longer ones the extremes are 
 ROW, NAME = 40, 32  # height of a row of bars, and characters of a name that fit
 
 
+MARKS = {"nominal": "m0-4l4 4-4 4-4-4z", "attacked": "m-3-3h6v6h-6z"}
+
+
 @dataclass(frozen=True)
 class Line:
     """A line of a chart: its kind decides colour, dash and mark."""
 
     name: str
-    kind: str  # certified, nominal or single
+    kind: str  # certified, nominal, attacked or single
     points: Sequence[tuple[float, float]]
 
 
@@ -57,11 +60,12 @@ def line_chart(
     *,
     show: Callable[[float], str] = number,
     caption: str = "",
+    whole: bool = False,
     **limits: Any,
 ) -> Chart:
-    """Lines over a common axis; `show` writes a value of a line, `limits` go to its axis."""
+    """Lines over a common axis; `show` writes a value of a line, `limits` go to its axis. ``whole``: no tick at 0.5."""
     lines = [Line(line.name, line.kind, thinned(line.points)) for line in lines if line.points]
-    horizontal = axis_for([x for line in lines for x, _ in line.points], parts=5)
+    horizontal = axis_for([x for line in lines for x, _ in line.points], parts=5, whole=whole)
     vertical = axis_for([y for line in lines for _, y in line.points], **limits)
     parts = [grid(horizontal, vertical, across), *(drawn(line, horizontal, vertical) for line in lines)]
     header = (across, *(line.name for line in lines))
@@ -108,7 +112,7 @@ def drawn(line: Line, horizontal: Axis, vertical: Axis) -> str:
     shape = f'<path class="line {line.kind}" d="M{path}"/>'
     if len(places) > MARKED:
         return shape
-    mark = "m0-4l4 4-4 4-4-4z" if line.kind == "nominal" else "m-3 0a3 3 0 1 0 6 0a3 3 0 1 0-6 0z"
+    mark = MARKS.get(line.kind, "m-3 0a3 3 0 1 0 6 0a3 3 0 1 0-6 0z")
     marks = "".join(f"M{x:g} {y:g}{mark}" for x, y in places)
     return f'{shape}<path class="mark {line.kind}" d="{marks}"/>'
 

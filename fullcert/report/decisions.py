@@ -2,13 +2,14 @@
 
 A certified prediction is trusted: no one within the threat could have changed it. An abstained one is for a person.
 Certified recall of a class is the share of its samples that are certified and right; in the confusion table, what
-abstained has a column of its own.
+abstained has a column of its own. A value that is predicted stays within its bounds; to review are the widest ones.
 """
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
-from fullcert.numerals import below, count, number, percent
+from fullcert.numerals import above, below, count, number, percent
 
 LISTED = 12  # predictions to review that are written out; the table below has all of them
 
@@ -48,32 +49,51 @@ def decisions(evaluation: dict[str, Any]) -> Decisions | None:
     rows = evaluation["samples"]
     if not rows:
         return None
-    regression = evaluation["task"] == "regression"
     abstained = [row for row in rows if not row["certified"]]
-    shown = sorted(abstained, key=lambda row: -(row["margin"] if row.get("margin") is not None else -1e308))
     trusted = len(rows) - len(abstained)
+    if evaluation["task"] == "regression":
+        widest = sorted(rows, key=lambda row: -_width(row))
+        return Decisions(
+            _sentence(trusted, "nobody within the threat could have moved {} out of their bounds"),
+            "those with the widest bounds" + (f", and {count(len(abstained))} without bounds" if abstained else ""),
+            [_value(row) for row in widest[:LISTED]],
+            max(0, len(rows) - LISTED),
+            "the widest bounds first",
+        )
+    shown = sorted(abstained, key=lambda row: -(row["margin"] if row.get("margin") is not None else -1e308))
     return Decisions(
-        _sentence(trusted, "prediction", "nobody within the threat could have changed"),
-        _sentence(len(abstained), "prediction", "the bounds could not decide"),
-        [_review(row, regression) for row in shown[:LISTED]],
+        _sentence(trusted, "nobody within the threat could have changed {}"),
+        _sentence(len(abstained), "the bounds could not decide"),
+        [_review(row) for row in shown[:LISTED]],
         max(0, len(abstained) - LISTED),
-        "" if regression else "those nearest to certain first",
+        "those nearest to certain first",
     )
 
 
-def _sentence(amount: int, what: str, why: str) -> str:
+def _sentence(amount: int, why: str) -> str:
     """How many, and why."""
-    it = "it" if amount == 1 else "them"
-    return f"{count(amount)} {what}{'' if amount == 1 else 's'}: {why}{' ' + it if 'changed' in why else ''}"
+    return f"{count(amount)} prediction{'' if amount == 1 else 's'}: {why.format('it' if amount == 1 else 'them')}"
 
 
-def _review(row: dict[str, Any], regression: bool) -> Review:
+def _review(row: dict[str, Any]) -> Review:
     words = {name: "–" if row.get(name) is None else str(row[name]) for name in ("label", "true")}
-    if regression:
-        words = {name: number(row.get(name), 3) for name in ("label", "true")}
     margin = row.get("margin")
-    measure = "" if regression else "no bounds" if margin is None else number(below(margin, 3), 3)
+    return Review(
+        place_of(row), words["label"], words["true"], "no bounds" if margin is None else number(below(margin, 3), 3)
+    )
+
+
+def _value(row: dict[str, Any]) -> Review:
+    wide = _width(row)
+    words = {name: number(row.get(name), 3) for name in ("label", "true")}
+    measure = "no bounds" if wide == math.inf else number(above(wide, 3), 3)
     return Review(place_of(row), words["label"], words["true"], measure)
+
+
+def _width(row: dict[str, Any]) -> float:
+    """How wide the bounds of a value are; without bounds, or with one side alone, infinitely."""
+    ends = (row["lower"] or [None])[0], (row["upper"] or [None])[0]
+    return math.inf if None in ends or not row["certified"] else float(ends[1]) - float(ends[0])
 
 
 def place_of(row: dict[str, Any]) -> str:

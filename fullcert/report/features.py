@@ -6,7 +6,8 @@ from fullcert.numerals import above, below, number
 from fullcert.report.axes import linear
 from fullcert.report.charts import Chart, Row, svg, text
 
-WIDTH, NAME, PITCH, TOP = 640, 190, 26, 8  # of the chart, of the names, of a row
+WIDTH, NAME, PITCH, TOP = 640, 240, 26, 8  # of the chart, of the names, of a row
+LONGEST = 31  # letters of a name
 PLOT = WIDTH - NAME - 20
 
 
@@ -32,7 +33,7 @@ def feature_chart(evaluation: dict[str, Any]) -> Chart | None:
         y = TOP + PITCH * (number_of_row + 0.5)
         start, end = place(row["lower"]), place(row["upper"])
         kind = "sure" if sign(row) else "unsure"
-        parts.append(text(NAME - 10, y + 4, shortened(titled(row, several)), "name", "end"))
+        parts.append(text(NAME - 10, y + 4, titled(row, several), "name", "end"))
         parts.append(f'<path class="bound {kind}" d="M{start} {y}H{max(end, start + 2)}"/>')
         parts.append(f'<circle class="dot" cx="{place(row["plain"])}" cy="{y}" r="2.6"/>')
     certain = sum(1 for row in rows if sign(row))
@@ -61,10 +62,14 @@ def sign(row: dict[str, Any]) -> str:
 
 
 def titled(row: dict[str, Any], several: bool) -> str:
-    return f"{row['name']} → {row['towards']}" if several else str(row["name"])
+    """The name of a row; where it is cut, something of the class stays: it tells rows of one feature apart."""
+    if not several:
+        return shortened(str(row["name"]))
+    towards = shortened(str(row["towards"]), 11)
+    return f"{shortened(str(row['name']), LONGEST - 3 - len(towards))} → {towards}"
 
 
-def shortened(name: str, length: int = 22) -> str:
+def shortened(name: str, length: int = LONGEST) -> str:
     return name if len(name) <= length else name[: length - 1] + "…"
 
 

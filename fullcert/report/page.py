@@ -95,6 +95,7 @@ def training_charts(evaluation: dict[str, Any]) -> list[Chart]:
     accuracy = accuracy_chart(
         "Accuracy over the steps",
         "step",
+        whole=True,
         caption=measured_on(evaluation),
         certified=series(steps, "step", "certified_accuracy"),
         nominal=series(steps, "step", "nominal_accuracy"),
@@ -104,12 +105,14 @@ def training_charts(evaluation: dict[str, Any]) -> list[Chart]:
         "step",
         [Line("mean width", "single", series(steps, "step", "width"))],
         show=width,
+        whole=True,
         caption="How far, at most, the training data could have moved a parameter, on average.",
     )
     losses = line_chart(
         "Loss",
         "step",
         [Line("loss", "single", series(steps, "step", "loss"))],
+        whole=True,
         caption="At the center of the set of all models.",
     )
     return [chart for chart in (accuracy, widths, losses, layer_chart(evaluation["layers"])) if chart.rows]
@@ -124,21 +127,24 @@ def measured_on(evaluation: dict[str, Any]) -> str:
     return f"Measured on {samples} {split} samples while it trained: the headline is of all test samples, and differs."
 
 
-def accuracy_chart(title: str, across: str, caption: str = "", **lines: list[tuple[float, float]]) -> Chart:
-    """Shares of the test samples, as lines in percent."""
+def accuracy_chart(
+    title: str, across: str, caption: str = "", whole: bool = False, **lines: list[tuple[float, float]]
+) -> Chart:
+    """Shares of the test samples, as lines in percent, over numbers or over ``whole`` ones."""
     names = {
         "certified": "certified accuracy",
         "nominal": "nominal accuracy",
         "robustness": "certified robustness",
         "attacked": "accuracy under attack",
     }
-    kinds = {"robustness": "nominal", "attacked": "single"}
+    kinds = {"robustness": "nominal"}
     return line_chart(
         title,
         across,
         [Line(names[name], kinds.get(name, name), points) for name, points in lines.items()],
         show=percent,
         caption=caption,
+        whole=whole,
         within=(0.0, 1.0),
         label=lambda share: f"{number(100 * share)} %",
     )
@@ -173,8 +179,10 @@ def withstood_chart(curve: dict[str, Any] | None) -> Chart | None:
     }
     if curve["unit"] == "k":
         lines["certified"] = stepped(lines["certified"])
+    lines["attacked"] = held(lines["attacked"], 1.0 if curve["unit"] == "k" else 0.0)
     caption = f"On {count(curve['samples'])} test samples, each with the best of the runs that were asked."
-    return accuracy_chart("Certified accuracy against the size of the threat", across, caption, **lines)
+    counted = curve["unit"] == "k"
+    return accuracy_chart("Certified accuracy against the size of the threat", across, caption, counted, **lines)
 
 
 UNITS = {"k": "changed training samples", "epsilon": "training radius", "share": "share of the training radii"}
@@ -186,6 +194,16 @@ def stepped(points: list[tuple[float, float]]) -> list[tuple[float, float]]:
     for value, accuracy in points:
         if made and value > made[-1][0] + 1:
             made.append((made[-1][0] + 1, accuracy))
+        made.append((value, accuracy))
+    return made
+
+
+def held(points: list[tuple[float, float]], before: float) -> list[tuple[float, float]]:
+    """Points between attacks: what one broke stays broken, and nothing more is known until the next."""
+    made: list[tuple[float, float]] = []
+    for value, accuracy in points:
+        if made and value - before > made[-1][0]:
+            made.append((value - before, made[-1][1]))
         made.append((value, accuracy))
     return made
 

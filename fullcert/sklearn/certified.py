@@ -88,10 +88,8 @@ class CertifiedEstimator(BaseEstimator):
         options = {**values, "weight_decay": self.weight_decay}
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
         network = self._network(x.shape[1], outputs, seed, values["init_scale"])
-        certificate = bf.certify(
-            network if used.layer is None else nn.Sequential(used.layer, network),
-            (torch.tensor(x), torch.tensor(targets)),
-            threat=self.threat_,
+        self.initial_model_ = network if used.layer is None else nn.Sequential(used.layer, network)
+        self.program_ = bf.Recipe(
             loss=loss,
             optimizer=optimizer,
             optimizer_options={name: options[name] for name in taken},
@@ -104,7 +102,10 @@ class CertifiedEstimator(BaseEstimator):
             clip_gradients=self.clip_gradients,
             sample_weights=None if weights is None else torch.tensor(weights),
             dtype=self._dtype,
-            progress=bool(self.verbose),
+        )
+        data = (torch.tensor(x), torch.tensor(targets))
+        certificate = bf.certify(
+            self.initial_model_, data, self.program_, threat=self.threat_, progress=bool(self.verbose)
         )
         certificate.record |= {"preprocessing": used.record, "recipe": self.recipe_}
         self.scaler_, self.n_iter_ = used.scaler, values["epochs"]

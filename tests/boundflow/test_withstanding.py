@@ -149,6 +149,29 @@ def test_the_best_of_several_runs_counts() -> None:
         bf.curve(runs, inputs, truth[:3])
 
 
+def test_attacks_stand_above_the_certified_accuracy() -> None:
+    """What few changes break is broken by more of them; what is broken cannot be certain."""
+    x, y = task(60)
+    inputs = points(100)
+    truth, recipe = (inputs.sum(1) > 0).long(), bf.Recipe(**RECIPE)
+    runs = [bf.certify(network(), (x, y), recipe, threat=flips(k)) for k in (2, 6)]
+    light = {"attacks": ["random-corners", "hypergradients"], "steps": 1, "restarts": 1, "targets": 4}
+    broken = {
+        k: bf.attack(network(), (x, y), recipe, threat=flips(k), test=(inputs, truth), **light).broken for k in (6, 2)
+    }
+    assert bool(broken[6].any())
+    curve = bf.curve(runs, inputs, truth, broken=broken)
+    assert curve.attacked is not None and {2, 6} <= set(curve.values)
+    assert all(low <= high <= curve.nominal for low, high in zip(curve.certified, curve.attacked, strict=True))
+    assert curve.attacked == sorted(curve.attacked, reverse=True) and curve.attacked[-1] < curve.nominal
+    assert curve.as_data()["points"][-1]["attacked_accuracy"] == curve.attacked[-1]
+    certain = curve.withstood.value >= 2
+    with pytest.raises(bf.BoundFlowError, match="changed .* predictions that are certain"):
+        bf.curve(runs, inputs, truth, broken={2: certain})
+    with pytest.raises(ValueError, match="100 inputs, and attacks on 3"):
+        bf.curve(runs, inputs, truth, broken={2: certain[:3]})
+
+
 def test_a_file_answers_as_the_run(tmp_path: Path) -> None:
     x, y = task(40)
     for threat, over in ((flips(5), "k"), (Linf(0.1), "epsilon")):

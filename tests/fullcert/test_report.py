@@ -426,9 +426,9 @@ def opened(browser: Browser, tmp_path: Path) -> Iterator[Opened]:
     wrong: list[str] = []
     contexts = []
 
-    def open_page(source: dict[str, Any], width: int = 1100, **options: Any) -> Page:
+    def open_page(source: dict[str, Any], width: int = 1100, beside: Any = None, **options: Any) -> Page:
         path = tmp_path / "report.html"
-        path.write_text(report.render(source), encoding="utf-8")
+        path.write_text(report.render(source, beside), encoding="utf-8")
         context = browser.new_context(viewport={"width": width, "height": 800}, **options)
         contexts.append(context)
 
@@ -689,6 +689,64 @@ def test_an_audit_has_a_section_of_its_own(opened: Opened) -> None:
     page = report.render(evaluation(), {"audit": AUDIT})
     assert "3 more predictions are certain" in page and "age 75.0 %" in page
     assert "line 17" in page and "A-8, sample 8" in page and 'href="#audit"' in page
+
+
+def curve(unit: str = "k", attacked: bool = True) -> dict[str, Any]:
+    """What predictions withstand, as a sweep that was attacked at 2 and at 8 writes it."""
+    values, shares = ([0, 1, 2, 3, 8], [0.9, 0.8, 0.8, 0.55, 0.2])
+    left = dict(zip(values, [0.9, 0.9, 0.85, 0.85, 0.4], strict=True))
+    points = [
+        {"value": value if unit == "k" else value / 10, "certified_accuracy": share, "certified_robustness": share}
+        | ({"attacked_accuracy": left[value]} if attacked else {})
+        for value, share in zip(values, shares, strict=True)
+    ]
+    return {"unit": unit, "nominal_accuracy": 0.9, "samples": 200, "points": points}
+
+
+@pytest.mark.parametrize("width", [1280, 390])
+def test_what_predictions_withstand_stands_after_the_decisions(opened: Opened, width: int) -> None:
+    page = opened(evaluation(), width=width, beside={"curve": curve()})
+    sections = page.locator("section").evaluate_all("all => all.map(section => section.id)")
+    links = page.locator("nav a").evaluate_all("all => all.map(link => link.hash.slice(1))")
+    assert links == [name for name in sections if name in links] and links.index("withstands") == 2
+    chart = page.locator("#withstands svg.chart")
+    expect(chart).to_have_accessible_name(re.compile("accuracy under attack: 90.0 % at changed training samples 0"))
+    assert chart.locator(".line").count() == 3 and chart.locator(".mark.attacked").count() == 1
+    ticks = chart.locator("text.tick").all_text_contents()
+    assert not [tick for tick in ticks if "." in tick and "%" not in tick]  # nobody changes half a sample
+    colours = chart.locator(".line").evaluate_all("all => all.map(line => getComputedStyle(line).stroke)")
+    assert len(set(colours)) == 3 and overflow(page) <= 0
+    box = chart.bounding_box()
+    assert box is not None and box["x"] >= 0 and box["x"] + box["width"] <= width
+
+
+def test_between_attacks_nothing_more_is_known() -> None:
+    """Certified between two values is that of the larger one, attacked that of the smaller one."""
+    chart = report.page.withstood_chart(curve())
+    assert chart is not None
+    rows = {row.cells[0]: row.cells[1:] for row in chart.rows}
+    assert rows["4"][0] == "20.0 %" and rows["7"][2] == "85.0 %" and rows["8"] == ("20.0 %", "90.0 %", "40.0 %")
+    assert "under attack" not in report.render(evaluation(), {"curve": curve(attacked=False)})
+    assert report.page.withstood_chart(curve("epsilon")) is not None
+
+
+def test_cards_of_a_phone_carry_line_and_id(opened: Opened) -> None:
+    rows = [{**row, "line": row["row"] + 2, "id": f"K{row['row']:04d}"} for row in evaluation()["samples"]]
+    page = opened({**evaluation(), "samples": rows}, width=390)
+    first = page.locator("#table tbody tr").first
+    assert first.locator("td").nth(1).evaluate("cell => getComputedStyle(cell).display") == "grid"
+    expect(first).to_contain_text("K0000")
+    assert overflow(page) <= 0
+    page.set_viewport_size({"width": 718, "height": 1000})  # A4 without its margins
+    page.emulate_media(media="print")
+    assert overflow(page) <= 0
+
+
+def test_a_regression_lists_the_widest_bounds(opened: Opened) -> None:
+    page = opened(regression())
+    expect(page.locator("#decisions")).to_contain_text("out of their bounds")
+    widths = numbers(page.locator("#review tbody td:nth-child(4)").all_inner_texts())
+    assert widths == sorted(widths, reverse=True) and len(widths) == 12
 
 
 def test_barriers_are_drawn_where_the_band_can_be_seen() -> None:

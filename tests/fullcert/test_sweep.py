@@ -16,7 +16,7 @@ import pytest
 from commands import Command, sentence
 
 import boundflow as bf
-from fullcert import jobs, sweep_tables, sweeps
+from fullcert import attacked_curves, jobs, sweep_tables, sweeps
 from fullcert.mistakes import Mistake
 from fullcert.options import Options, resolve
 
@@ -87,6 +87,31 @@ def test_one_recipe_for_all_values(swept: Path) -> None:
     runs = [bf.load(path) for path in sorted(swept.glob("runs/*/certificate.safetensors"))]
     assert len({one.record["steps"] for one in runs}) == 1
     assert bf.withstands(runs, [[0.5, 0.5, 0.5, 0.5]]).most == 4
+
+
+def test_attacks_give_the_curve_an_upper_bound(swept: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    axis = sweeps.axis_of("flip-labels", "1,4")
+    plan = sweeps.planned(
+        swept, lambda said: resolve({"dataset": "iris", "steps": 3}, said), {"": {}}, [axis], (0,), False
+    )
+    folders, light = [run.path for run in plan], {"steps": 1, "restarts": 1, "targets": 2, "seed": 0}
+    told: list[str] = []
+    attacked_curves.attack_all(folders, light, lambda run, now: told.append(f"{run}{now.attack}"))
+    assert any(words.startswith("run 2 of 2: ") for words in told)
+    (curve,) = sweep_tables.write(swept, plan, [axis])["curves"]
+    attacked = [point["attacked_accuracy"] for point in curve["points"]]
+    assert {1, 4} <= {point["value"] for point in curve["points"]} and attacked == sorted(attacked, reverse=True)
+    assert all(p["certified_accuracy"] <= p["attacked_accuracy"] <= curve["nominal_accuracy"] for p in curve["points"])
+    assert "accuracy under attack" in (Path(curve["largest_run"]) / "report.html").read_text()
+    assert "under attack" in (swept / "plot.svg").read_text()
+    monkeypatch.setattr("fullcert.attacking.loaded", None)  # nothing is attacked twice
+    attacked_curves.attack_all(folders, light)
+    for folder in folders:
+        (folder / "attack.json").write_text('{"by_point": [1]}')
+    with pytest.raises(Mistake, match="damaged"):
+        attacked_curves.broken(folders[0])
+    for folder in folders:
+        (folder / "attack.json").unlink()
 
 
 def planned(*axes: sweeps.Axis, given: dict[str, Any] | None = None, told: bool = False) -> list[sweeps.Run]:

@@ -1,6 +1,7 @@
 """`fullcert train --members`: members on parts of the data, their vote, and what it stands."""
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -78,11 +79,30 @@ def test_members_that_are_there_are_not_trained_again(
     assert len(made) == 5 + 6 + 9
 
 
-def test_runs_of_members_are_neither_signed_nor_verified(command: Command, run: Path, tmp_path: Path) -> None:
-    assert command("sign", "--new-key", tmp_path / "key").code == 0
-    for asked in (("sign", run, "--key", tmp_path / "key"), ("verify", run, "--rerun"), ("attack", run)):
+def test_runs_of_members_are_signed_and_verified(command: Command, run: Path, tmp_path: Path) -> None:
+    copied, key = tmp_path / "run", tmp_path / "key"
+    shutil.copytree(run, copied)
+    assert command("sign", "--new-key", key).code == 0 and command("sign", copied, "--key", key).code == 0
+    signed = json.loads((copied / "signature.json").read_text())["files"]
+    assert "members/ensemble.json" in signed and len([name for name in signed if "member-" in name]) == 9
+    told = json.loads(command("verify", copied, "--key", f"{key}.pub", "--rerun", "--json", "-", "--quiet").out)
+    found = {check["check"]: check["result"] for check in told["checks"]}
+    assert set(found.values()) == {"held"} and {"members", "rerun", "signature"} <= set(found)
+    refused = command("verify", copied, "--trainings", "1", "--quiet")
+    assert refused.code == 6 and "--rerun" in refused.err
+    member = copied / "members" / "member-0001-0.safetensors"
+    whole = member.read_bytes()
+    member.write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))
+    changed = command("verify", copied, "--key", f"{key}.pub", "--quiet")
+    assert changed.code == 2 and "member-0001-0" in changed.err
+    assert "member-0001-0" in sentence(command("sign", copied, "--key", key, "--quiet"))
+    member.unlink()
+    assert command("verify", copied, "--quiet").code == 2
+
+
+def test_what_members_do_not_answer_is_told(command: Command, run: Path) -> None:
+    for asked in (("attack", run), ("audit", run)):
         assert "--members" in sentence(command(*asked, "--quiet"))
-    assert not (run / "signature.json").exists()
 
 
 def test_mistakes_are_one_sentence(command: Command, table: Path, tmp_path: Path) -> None:
