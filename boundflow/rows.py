@@ -50,6 +50,17 @@ class Batch:
         flat = values.transpose(0, 1).reshape(-1, *values.shape[2:])
         return out.index_add_(0, self.places.flatten().to(values.device), flat)
 
+    def written_into(self, generators: Tensor, rows: Rows, values: Tensor) -> Tensor:
+        """The same, added to ``generators`` over ``rows``, which hold all symbols of the batch and are overwritten.
+
+        Feature by feature: own values can be the largest tensor of a step, and no copy of them is made.
+        """
+        where = rows.positions(self.distinct)
+        places = self.places + where.start if isinstance(where, slice) else where[self.places]
+        for feature, part in enumerate(values):
+            generators.index_add_(0, places[:, feature].to(generators.device), part)
+        return generators
+
     def deep(self, expansion: Expansion) -> Tensor:
         """Where each symbol stands among the deep rows of an expansion, (B, F); the number of rows if nowhere."""
         found = self._deep.get(expansion)

@@ -70,11 +70,12 @@ class Support:
             streamed = self._streamed(form, expansion, factors, columns, clean)
             if streamed is not None:
                 return streamed if clean else streamed[0]
-        reaches = [
-            self._reach(columns, coefficients, error, own, part, begin, clean)
-            for begin, part, coefficients, error in elements.chunks(columns.count, other, view)
-        ]
-        reach = elements.shaped(rounding.up(torch.cat(reaches, 2)))
+        # written in place: small results between large temporaries would keep an allocator from using their memory again
+        total = form.center.new_empty(2 if clean else 1, 2, form.center.numel())
+        for begin, part, coefficients, error in elements.chunks(columns.count, other, view):
+            here = total[:, :, begin : begin + len(part)]
+            here.copy_(self._reach(columns, coefficients, error, own, part, begin, clean))
+        reach = elements.shaped(rounding.up(total))
         return reach if clean else reach[0]
 
     def cheap(self, form: Form) -> bool:
