@@ -68,8 +68,11 @@ class Expansion:
         used = (coefficients != 0).any(0)
         if 2 * int(used.sum()) < len(used):  # a hidden unit depends on its own weights only
             coefficients, which = coefficients[:, used], which[used]
-        all_in_order = len(which) == len(self.derived) and bool((which[1:] > which[:-1]).all())
-        weights = self.weights if all_in_order else self.weights[which]
+        weights = self.weights
+        if 2 * len(which) < len(self.derived):
+            weights = weights[which]
+        elif len(which) < len(self.derived) or not bool((which[1:] > which[:-1]).all()):
+            coefficients = coefficients.new_zeros(len(elements), len(weights)).index_copy_(1, which, coefficients)
         total = coefficients @ weights.to(coefficients.dtype)  # of a tensor in another dtype: one more rounding each
         error = coefficients.abs().sum(1) * rounding.gamma(len(self.derived) + 4, total.dtype)
         if len(view.known):  # adding t and e rounds by u (|t| + |e|): the first is among the terms above

@@ -30,6 +30,7 @@ from .errors import MixedSymbols
 from .expansion import Expansion
 from .rows import NO_ROWS, Rows
 from .symbol_numbers import DERIVED
+from .tuning import REDUCTION_BLOCK, REDUCTION_BLOCK_CUDA
 
 if TYPE_CHECKING:
     from .bounded import Bounded
@@ -53,6 +54,8 @@ METHODS: dict[str, Callable[[Tensor], Tensor]] = {"girard": girard, "longest": l
 
 def promote(space: Symbols, optimizer: torch.optim.Optimizer) -> None:
     """Give the radius of every gradient rows of its own."""
+    if space.expansion is not None:
+        space.expansion.prepared.clear()  # the step is over: its products do not come again
     with torch.no_grad():
         for parameter in _parameters(optimizer):
             gradient = parameter.grad
@@ -74,10 +77,10 @@ def reduce(space: Symbols, optimizer: torch.optim.Optimizer) -> None:
             _require_own(space, tensor)
         stacked, rows, radius = _stacked(space, state)
         kept, dropped = _split(space, stacked, rows, (space.order - 1) * len(radius))
-        lost = _of_all(space, "dropped rows", box(stacked[dropped]))
+        lost = _of_all(space, "dropped rows", _boxes(stacked, dropped))
         boxed = rounding.up(radius + lost)
         numbers = np.concatenate((rows.numbers[kept.cpu().numpy()], space.fresh(len(radius)).numbers))
-        generators = torch.cat((stacked[kept], boxed.diag()))
+        generators = _with_diagonal(stacked, kept, boxed)
         derived, scale = _derive(space, optimizer, *_here(space, generators, Rows(numbers)))
         begin = 0
         for tensor in state:
@@ -88,17 +91,40 @@ def reduce(space: Symbols, optimizer: torch.optim.Optimizer) -> None:
 
 
 def _stacked(space: Symbols, state: list[Bounded]) -> tuple[Tensor, Rows, Tensor]:
-    """All state as one vector: its rows (K, M) over symbols that are not derived, and its radius (M)."""
+    """All state as one vector: coefficients (M, K + M) over symbols that are not derived, and its radius (M).
+
+    The last M columns are still to be filled. Written a block at a time: with R rows for samples this is the largest
+    tensor of a run, and nothing else of its size is made.
+    """
     forms = [tensor.form.dense for tensor in state]
     rows = NO_ROWS
     for form in forms:
         rows = rows.union(form.rows)
-    parts = [rows.place(form.generators, form.rows).reshape(len(rows), form.center.numel()) for form in forms]
-    stacked, rows, error = space.expand(torch.cat(parts, dim=1), rows)
+    expansion = space.expansion or Expansion(NO_ROWS, NO_ROWS, forms[0].center.new_zeros(0, 0))
+    other, deep = Rows(rows.numbers[expansion.view(rows).other.cpu().numpy()]), len(expansion.deep)
+    count, scalars = deep + len(other), sum(form.center.numel() for form in forms)
+    stacked, errors, begin = forms[0].generators.new_zeros(scalars, count + scalars), [], 0
+    for form in forms:
+        generators, new = form.generators.flatten(1), expansion.view(form.rows).other
+        places = other.positions(Rows(form.rows.numbers[new.cpu().numpy()]))
+        for part in torch.split(generators, _lines(stacked), 1):
+            here = stacked[begin : begin + part.shape[1], :count]
+            here[:, :deep], error = expansion.expanded(part.T, form.rows)
+            here[:, deep:][:, places if isinstance(places, slice) else places.to(here.device)] = part[new].T
+            errors.append(error)
+            begin += len(here)
     radius = torch.cat([form.radius.flatten() for form in forms])
-    stacked, rows = _here(space, stacked, rows)
-    error = _of_all(space, "roundings of rows", error)
+    error = _of_all(space, "roundings of rows", torch.cat(errors))
+    all_rows = Rows(np.concatenate((expansion.deep.numbers, other.numbers)))
+    counted, rows = _here(space, stacked, all_rows)
+    if rows is not all_rows:
+        stacked = torch.nn.functional.pad(counted, (0, scalars))
     return stacked, rows, rounding.up(radius + error)
+
+
+def _lines(stacked: Tensor) -> int:
+    """How many scalars of a state are worked on at a time."""
+    return max(1, (REDUCTION_BLOCK_CUDA if stacked.is_cuda else REDUCTION_BLOCK) // stacked.shape[1])
 
 
 def _of_all(space: Symbols, what: str, x: Tensor) -> Tensor:
@@ -108,29 +134,59 @@ def _of_all(space: Symbols, what: str, x: Tensor) -> Tensor:
 
 
 def _here(space: Symbols, generators: Tensor, rows: Rows) -> tuple[Tensor, Rows]:
-    """The rows that this process counts: all, where there is one."""
+    """The rows that this process counts, of lines that hold at least these: all, where there is one process."""
     shares = space.arithmetic.shares
-    return (generators, rows) if shares is None else shares.counted(generators, rows)
+    if shares is None:
+        return generators, rows
+    places = np.flatnonzero(shares.here(rows.numbers))
+    return generators[:, torch.from_numpy(places).to(generators.device)], Rows(rows.numbers[places])
 
 
 def _split(space: Symbols, stacked: Tensor, rows: Rows, budget: int) -> tuple[Tensor, Tensor]:
     """Which rows to keep: all owned ones, and the free ones that the method finds worth it."""
-    free = torch.from_numpy(space.owners_and_parts(rows.numbers)[1] == FREE).to(stacked.device)
-    shares, scores = space.arithmetic.shares, METHODS[space.reduction](stacked)
+    free = torch.from_numpy(np.flatnonzero(space.owners_and_parts(rows.numbers)[1] == FREE)).to(stacked.device)
+    some = max(1, _lines(stacked) * stacked.shape[1] // len(stacked))
+    parts = [METHODS[space.reduction](stacked[:, index].T.contiguous()) for index in torch.split(free, some)]
+    scores, shares = torch.cat([stacked.new_empty(0), *parts]), space.arithmetic.shares
     if shares is not None:  # the worst rows of all processes are dropped
-        kept = ~free
-        kept[free] = shares.best(scores[free], budget)
+        kept = torch.ones(len(rows), dtype=torch.bool, device=stacked.device)
+        kept[free] = shares.best(scores, budget)
         return kept.nonzero().flatten(), (~kept).nonzero().flatten()
-    score = torch.where(free, scores, torch.inf)
+    score = stacked.new_full((len(rows),), torch.inf)
+    score[free] = scores
     order = torch.argsort(score, descending=True, stable=True)
-    keep = int((~free).sum()) + budget
+    keep = len(rows) - len(free) + budget
     return order[:keep].sort().values, order[keep:].sort().values
 
 
+def _boxes(stacked: Tensor, dropped: Tensor) -> Tensor:
+    """How far the dropped rows reach at most, for each scalar."""
+    return torch.cat([box(part[:, dropped], 1) for part in torch.split(stacked, _lines(stacked))])
+
+
+def _with_diagonal(stacked: Tensor, kept: Tensor, boxed: Tensor) -> Tensor:
+    """The rows that are kept and one new row for each scalar, (M, K): moved together within the same memory.
+
+    A line never moves to the right, so what is still to be read is never written over.
+    """
+    scalars, width = len(boxed), len(kept) + len(boxed)
+    flat = stacked.view(-1)
+    if width < stacked.shape[1]:
+        size = _lines(stacked)
+        for begin in range(0, scalars, size):
+            part = stacked[begin : begin + size].index_select(1, kept)
+            target = flat[begin * width : (begin + len(part)) * width].view(len(part), width)
+            target[:, : len(kept)] = part
+            target[:, len(kept) :] = 0.0
+    generators = flat[: scalars * width].view(scalars, width)
+    generators[:, len(kept) :].diagonal().copy_(boxed)
+    return generators
+
+
 def _derive(space: Symbols, optimizer: torch.optim.Optimizer, generators: Tensor, deep: Rows) -> tuple[Rows, Tensor]:
-    """One derived symbol per column of ``generators`` (K, M): its rows, and the scales ``s_j``."""
-    shares, scale = space.arithmetic.shares, _of_all(space, "scales", box(generators))
-    weights = (generators / torch.where(scale > 0, scale, 1.0)).T.contiguous()
+    """One derived symbol per line of ``generators`` (M, K), which become weights: its rows, and the scales ``s_j``."""
+    shares, scale = space.arithmetic.shares, _of_all(space, "scales", box(generators, 1))
+    weights = generators.div_(torch.where(scale > 0, scale, 1.0).unsqueeze(1))
     derived = space.fresh(len(scale), DERIVED)
     made = Expansion(derived, deep, weights) if shares is None else shares.known(derived, deep, weights)
     space.expands(optimizer, made)

@@ -65,6 +65,20 @@ class Batch:
         shares = thread.arithmetic.shares
         return self.distinct if shares is None else shares.written(self)[0]
 
+    def written_into(self, generators: Tensor, rows: Rows, values: Tensor) -> Tensor:
+        """The same, added to ``generators`` over ``rows``, which hold all that is written and are overwritten.
+
+        Feature by feature: own values can be the largest tensor of a step, and no copy of them is made.
+        """
+        where = rows.positions(self.written)
+        if thread.arithmetic.shares is not None:
+            generators[where if isinstance(where, slice) else where.to(generators.device)] += self.written_out(values)
+            return generators
+        places = self.places + where.start if isinstance(where, slice) else where[self.places]
+        for feature, part in enumerate(values):
+            generators.index_add_(0, places[:, feature].to(generators.device), part)
+        return generators
+
     def deep(self, expansion: Expansion) -> Tensor:
         """Where each symbol stands among the deep rows of an expansion, (B, F); the number of rows if nowhere."""
         found = self._deep.get(expansion)

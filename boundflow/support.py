@@ -73,11 +73,12 @@ class Support:
             streamed = self._streamed(form, expansion, factors, columns, clean, not len(other))
             if streamed is not None:
                 return streamed if clean else streamed[0]
-        reaches = [
-            self._reach(columns, coefficients, error, own, part, begin, clean)
-            for begin, part, coefficients, error in elements.chunks(self._width(columns, expansion), other, view)
-        ]
-        reach = elements.shaped(torch.cat(reaches, 2))
+        # written in place: small results between large temporaries would keep their memory from being used again
+        total = form.center.new_empty(2 if clean else 1, 2, form.center.numel())
+        for begin, part, coefficients, error in elements.chunks(self._width(columns, expansion), other, view):
+            here = total[:, :, begin : begin + len(part)]
+            here.copy_(self._reach(columns, coefficients, error, own, part, begin, clean))
+        reach = elements.shaped(total)
         return reach if clean else reach[0]
 
     def cheap(self, form: Form) -> bool:

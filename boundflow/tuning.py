@@ -42,8 +42,10 @@ MOST_PAYMENT = 2e-3
 SECOND_FACTORS = 8
 # Inner terms of a product whose first factor has deep rows, too: a kernel is unrolled over them.
 MOST_MIXED = 16
-# Terms of a sum over samples held at once.
-SUM_TERMS = 2**24
+# Terms of a sum over samples held at once, of which there are about twenty tensors.
+SUM_TERMS, SUM_TERMS_CUDA = 2**20, 2**24
+# Numbers of the state of an optimizer that a reduction works on at a time.
+REDUCTION_BLOCK, REDUCTION_BLOCK_CUDA = 2**20, 2**27
 # Sets of one activation that are alive at a time, in rules and for the backward pass.
 COPIES_OF_AN_ACTIVATION = 6
 # Steps on intervals from which compiling them pays. 2-20-1, batch 100: 2.5 ms a step by the rules and 0.2 ms compiled,

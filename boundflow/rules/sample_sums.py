@@ -19,7 +19,7 @@ from ..operands import has_own_rows, only_touched, sample_axis
 from ..rows import NO_ROWS
 from ..sample_axis import Samples
 from ..sets import Set
-from ..tuning import SUM_TERMS
+from ..tuning import SUM_TERMS, SUM_TERMS_CUDA
 from .bilinear import Product, center_of_product, radius_of_product, row_products, without_own_rows
 from .structural import selected
 
@@ -47,7 +47,8 @@ def _outer(x: Tensor, y: Tensor) -> Tensor:
 
 def _pieces(a: Set, b: Set) -> Iterator[Set]:
     """The first factor in pieces of rows, so that the terms of the product fit into memory."""
-    size = max(1, SUM_TERMS // max(1, a.shape[1] * b.shape[1]))
+    held = SUM_TERMS_CUDA if a.bounds.is_cuda else SUM_TERMS
+    size = max(1, held // max(1, a.shape[1] * b.shape[1]))
     for begin in range(0, a.shape[0], size):
         yield _narrowed(a, begin, min(size, a.shape[0] - begin))
 
@@ -142,8 +143,7 @@ def sample_sum_form(
         generators, rows = row_products(first, second, left, right)
     if batch is not None and own is not None:
         union = rows.union(batch.written)
-        written = union.place(batch.written_out(own.rows), batch.written)
-        generators, rows = union.place(generators, rows) + written, union
+        generators, rows = batch.written_into(union.place(generators, rows), union, own.rows), union
     form = Form(center, generators, radius, rows)
     return form if excess is None else excess.around(form)
 

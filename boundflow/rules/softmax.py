@@ -79,8 +79,7 @@ def softmax_last(x: Set) -> Set:
     p = torch.softmax(x.form.center, -1)
     jacobian = p.unsqueeze(-1) * (torch.eye(x.shape[-1], dtype=x.dtype, device=x.device) - p.unsqueeze(-2))
     radii = [_softmax_radius(view, p, jacobian, image) for (view,), image in zip(over.views, images, strict=True)]
-    generators = (jacobian @ x.form.generators.unsqueeze(-1)).squeeze(-1)
-    linear = Linear(p, generators, x.form.rows, x.form.along)
+    linear = Linear(p, p * _less_their_mean(x.form.generators, p), x.form.rows, x.form.along)
     remainders = [Remainder(image, radius) for image, radius in zip(images, radii, strict=False)]
     sharp = x.symbols is None or x.symbols.support.cheap(x.form)
     return over.result("softmax", remainders[: len(over.views)], linear, sharp=sharp)
@@ -121,8 +120,22 @@ def _softmax_radius(x: Set, p: Tensor, jacobian: Tensor, image: Tensor) -> Tenso
     off = torch.maximum(largest_j - jacobian, jacobian - smallest_j).clamp_min(0.0)
     unit = rounding.gamma(x.shape[-1] + 4, x.dtype)
     radius = (off + unit) @ x.deviation.unsqueeze(-1)
-    radius = radius + jacobian.abs() @ (f.radius + unit * f.modulus).unsqueeze(-1)
-    return rounding.up(radius.squeeze(-1) + _softmax_charge(x, image) + unit * p)
+    radius = radius + jacobian.abs() @ f.radius.unsqueeze(-1)
+    # the modulus holds the radius, whose product is paid for with it
+    charge = _softmax_charge(x, image) + unit * p * (1 + _and_their_mean(f.modulus, p))
+    return rounding.up(radius.squeeze(-1) + charge)
+
+
+def _less_their_mean(rows: Tensor, p: Tensor) -> Tensor:
+    """``g_c - sum_j p_j g_j``: slopes of the form delta_cj - p_j, applied to rows without a matrix for each of them.
+
+    It may be off by ``gamma_(C + 4)`` times the same with moduli and a plus.
+    """
+    return rows - (rows * p).sum(-1, keepdim=True)
+
+
+def _and_their_mean(moduli: Tensor, p: Tensor) -> Tensor:
+    return moduli + (p * moduli).sum(-1, keepdim=True)
 
 
 def _classes_last(x: Set, dim: int, f: Callable[[Set], Set]) -> Set:
@@ -172,11 +185,12 @@ def log_softmax_last(x: Set, sharp: bool = True) -> Set:
     def radius(view: Set) -> Tensor:
         off = rounding.deviation(softmax_bounds(view.bounds), p)
         error = ((off + unit) * view.deviation).sum(-1, keepdim=True)
-        kept = (slopes.abs() @ (view.form.radius + unit * f.modulus).unsqueeze(-1)).squeeze(-1)
-        return rounding.up(error + kept + _logit_error(view.bounds) + unit * center.abs())
+        kept = (slopes.abs() @ view.form.radius.unsqueeze(-1)).squeeze(-1)
+        rounded = unit * _and_their_mean(f.modulus, p) + _logit_error(view.bounds) + unit * center.abs()
+        return rounding.up(error + kept + rounded)
 
     remainders = [Remainder(image, radius(view)) for image, (view,) in zip(intervals, over.views, strict=True)]
-    linear = Linear(center, (slopes @ f.generators.unsqueeze(-1)).squeeze(-1), f.rows, f.along)
+    linear = Linear(center, _less_their_mean(f.generators, p), f.rows, f.along)
     return over.result("log_softmax", remainders, linear, sharp=sharp)
 
 
