@@ -55,6 +55,9 @@ STAYS: dict[str, str] = {
     "rules/corners.py _ends: rounding.around(*around(*rounding.middle(a.bounds), weights))": AT_THE_ENDS,
     "rules/descent.py _descended: rounding.widened(bounds, charge)": LAST_STEP,
     "rules/linear.py _worst_sum: rounding.widened(clean.sum(1), charge)": LAST_STEP,
+    "rules/linear.py summed: rounding.widened(bounds, torch.full_like(bounds[0], rounding.tiny(terms, x.dtype)))": (
+        "the sum was rounded outwards before, with eight roundings more than are taken"
+    ),
     "rules/linear.py combination: rounding.widened(bounds, rounding.gamma(terms, like.dtype) * moduli + "
     "rounding.tiny(terms, like.dtype))": LAST_STEP,
     "rules/normalisation.py _normalised: rounding.gamma(8 + terms, x.dtype)": (

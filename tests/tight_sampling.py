@@ -57,5 +57,13 @@ class TightCase(Case):
 class TinyCase(TightCase):
     """Operands whose products are subnormal numbers, or nothing."""
 
+    size = TINY
+
     def __call__(self, *shape: int, low: float = -1.0, high: float = 1.0) -> Tensor:
-        return super().__call__(*shape, low=low * TINY, high=high * TINY)
+        return super().__call__(*shape, low=low * self.size, high=high * self.size)
+
+
+class SubnormalCase(TinyCase):
+    """Operands that are a few of the smallest numbers: shares of them are rounded to whole ones."""
+
+    size = 2.0**-144

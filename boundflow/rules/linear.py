@@ -52,11 +52,13 @@ def summed(
     along: SampleAxis | None = None,
     over_samples: PartMap | None = None,
     sharp: bool = True,
+    divides: bool = False,
 ) -> Set:
     """``f`` is linear with coefficients >= 0 and adds ``terms`` elements up: ``[f(l), f(u)]``, outward.
 
     ``along`` says where f leaves the samples; ``over_samples`` is f without its sum over the sample axis, which it
-    puts behind the leading axes. Without either, own rows are written out before.
+    puts behind the leading axes. Without either, own rows are written out before. ``divides`` if every term is divided
+    before they are added up: each of them may underflow.
     """
     x = as_set(x)
     if along is None and over_samples is None:
@@ -66,6 +68,8 @@ def summed(
 
     def remainder(view: Set) -> Remainder:
         bounds = rounding.outward_sum(f(view.bounds, 1), f(view.bounds.abs(), 1), terms)
+        if divides:
+            bounds = rounding.widened(bounds, torch.full_like(bounds[0], rounding.tiny(terms, x.dtype)))
         return Remainder(bounds, _summed_radius(view.form.radius, x.form, f, terms) if x.affine else None)
 
     if not x.affine and x.clean is None:

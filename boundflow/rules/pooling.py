@@ -54,7 +54,8 @@ def avg_pool2d_backward(grad: Set | Tensor, x: Set | Tensor, kernel: Sizes, *opt
         pooled: Tensor = aten.avg_pool2d_backward.default(image, like, kernel, *options)
         return pooled
 
-    return summed("avg_pool2d_backward", grad, _planes(f, 2), _area(kernel) + 2, along=_image_axis(grad))
+    along, terms = _image_axis(grad), _area(kernel) + 2
+    return summed("avg_pool2d_backward", grad, _planes(f, 2), terms, along=along, divides=True)
 
 
 @rule(aten._adaptive_avg_pool2d.default, example=lambda t: (t(1, 2, 5, 4), [3, 2]))
@@ -72,4 +73,5 @@ def adaptive_avg_pool2d_backward(grad: Set | Tensor, x: Set | Tensor) -> Set:
         pooled: Tensor = aten._adaptive_avg_pool2d_backward.default(image, like)
         return pooled
 
-    return summed("adaptive_avg_pool2d_backward", grad, _planes(f, 2), height * width + 2, along=_image_axis(grad))
+    along, terms = _image_axis(grad), height * width + 2
+    return summed("adaptive_avg_pool2d_backward", grad, _planes(f, 2), terms, along=along, divides=True)

@@ -13,6 +13,7 @@ import boundflow as bf
 from boundflow.clean_state import Remainder
 from boundflow.forms import Form
 from boundflow.rules.linear import Remembered, add, lerp, mean, sum_
+from boundflow.rules.pooling import adaptive_avg_pool2d_backward, avg_pool2d_backward
 from boundflow.sample_axis import SampleAxis, Samples
 from boundflow.sets import Set, point
 
@@ -74,6 +75,25 @@ def test_sums_over_samples_whose_clean_state_is_not_known(file: str, kind: str, 
     form = Form(center, zeros[None], zeros, rows, SampleAxis(-2, Samples.of(rows.batch)))
     found = sum_(Set(torch.stack((center, center)), form, space), [0])
     assert holds(found, total(exact(center)))
+
+
+@pytest.mark.parametrize("file", ["rules/linear.py"])
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("adaptive", [False, True])
+def test_gradients_of_windows_that_overlap(file: str, adaptive: bool, dtype: torch.dtype) -> None:
+    """A ninth of four smallest numbers is nothing, and nine of them are four."""
+    size, area, units = (3, 4, 2) if adaptive else (5, 9, 4)
+    image = torch.zeros(1, 1, size, size, dtype=dtype)
+
+    def spread(grad: Set) -> Set:
+        if adaptive:
+            return adaptive_avg_pool2d_backward(grad, point(image))
+        return avg_pool2d_backward(grad, point(image), [3, 3], [1, 1], [0, 0], False, True, None)
+
+    ones = torch.ones(1, 1, *((2, 2) if adaptive else (3, 3)), dtype=dtype)
+    windows = spread(narrow(ones * area)).center.round()  # how many hold each pixel
+    found = spread(narrow(ones * (units * LEAST[dtype])))
+    assert holds(found, exact(windows) * number(units * LEAST[dtype]) / number(float(area)))
 
 
 def left_alone(center: Tensor) -> Set:

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from rule_examples import LAWFUL, bounded_result, copied, example, outputs, wide
 from sampling import SYMBOLS, off_the_form, outside
-from tight_sampling import TightCase, TinyCase
+from tight_sampling import SubnormalCase, TightCase, TinyCase
 
 import boundflow as bf
 from boundflow.bounded import Rule
@@ -38,6 +38,20 @@ PRODUCTS = [rule for rule in LAWFUL if rule.apply.__module__.rpartition(".")[2] 
 def test_inclusion_where_products_underflow(rule: Rule, domain: str, seed: int) -> None:
     try:
         judge(rule, TinyCase(seed, torch.float32, 0 if domain == "interval" else SYMBOLS))
+    except (bf.VoidBounds, bf.UnsafePrecision):  # a quotient by next to nothing
+        return
+
+
+SHARES = [rule for rule in LAWFUL if rule.apply.__module__.rpartition(".")[2] in ("linear", "pooling", "products")]
+
+
+@pytest.mark.parametrize("rule", SHARES, ids=lambda rule: str(rule.operator).removeprefix("aten."))
+@pytest.mark.parametrize("domain", ["interval", "zonotope"])
+@settings(max_examples=4)
+@given(seed=st.integers(0, 2**32 - 1))
+def test_inclusion_of_subnormal_sets(rule: Rule, domain: str, seed: int) -> None:
+    try:
+        judge(rule, SubnormalCase(seed, torch.float32, 0 if domain == "interval" else SYMBOLS))
     except (bf.VoidBounds, bf.UnsafePrecision):  # a quotient by next to nothing
         return
 
