@@ -40,6 +40,11 @@ def test_balls(kind: str, dtype: torch.dtype, size: float) -> None:
         low, high, middle = map(exact, (made.lower, made.upper, made.form.center))
         assert np.all(low <= exact(center) - exact(radii)) and np.all(high >= exact(center) + exact(radii))
         assert at_least(made.form.radius, np.maximum(high - middle, middle - low))
+    for number_given in (0.1 * size, size / 3, 0.7 * size):  # as float32 longer, longer, shorter
+        for at in (number_given, -number_given):
+            made = bf.ball(torch.tensor([at], dtype=dtype), number_given)
+            low, high, middle = map(exact, (made.lower, made.upper, made.form.center))
+            assert np.all(low <= middle - number(number_given)) and np.all(high >= middle + number(number_given))
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)

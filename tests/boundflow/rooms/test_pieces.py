@@ -75,11 +75,12 @@ def test_bounds_and_errors(kind: str, dtype: torch.dtype, small: bool) -> None:
     settled = excess.settled()
     assert settled.radius is not None and settled.middle is not None
     assert np.all(exact(settled.middle) + exact(settled.radius) >= up)
-    center = adverse(kind, (SIZE,), dtype, 9)
-    form = Form(center, center.new_zeros(1, SIZE), torch.zeros_like(center), Rows(np.arange(1)))
-    around = excess.around(form)
-    moved = exact(around.center) - exact(center)
-    assert np.all(moved + exact(around.radius) >= up) and np.all(exact(around.radius) - moved >= down)
+    for size in (1.0, 2.0**12):  # of a large center, the sum with the middle is off by more than a unit of the radius
+        center = adverse(kind, (SIZE,), dtype, 9) * size
+        form = Form(center, center.new_zeros(1, SIZE), torch.zeros_like(center), Rows(np.arange(1)))
+        around = excess.around(form)
+        moved = exact(around.center) - exact(center)
+        assert np.all(moved + exact(around.radius) >= up) and np.all(exact(around.radius) - moved >= down)
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
