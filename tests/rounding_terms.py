@@ -66,7 +66,7 @@ LAWS = {  # file -> tests that go first: exact arithmetic, in the room that the 
     "support.py": ["support"],
     "factors.py": ["support"],
     "expansion.py": ["support", "reduction"],
-    "forms.py": ["own_rows", "support"],
+    "forms.py": ["own_rows", "support", "shares"],
     "ranks.py": ["shares"],
     "reduction.py": ["reduction"],
     "shares.py": ["shares"],
