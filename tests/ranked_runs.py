@@ -99,7 +99,8 @@ def free_port() -> int:
 
 def environment(rank: int, count: int, port: int) -> dict[str, str]:
     said = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": count, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
-    path = f"{ROOT}{os.pathsep}{ROOT / 'tests'}"
+    here = Path(bf.__file__).parents[1]  # or a copy of the package, with a planted bug
+    path = os.pathsep.join(map(str, (here, ROOT, ROOT / "tests")))
     return {**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1", **{name: str(x) for name, x in said.items()}}
 
 

@@ -88,7 +88,7 @@ LAWS = {  # file -> tests that go first: exact arithmetic, in the room that the 
     "bounded.py": ["concretisation"],
     "states.py": ["pieces"],
     "expansion.py": ["support", "reduction"],
-    "forms.py": ["own_rows", "support"],
+    "forms.py": ["own_rows", "support", "shares"],
     "ranks.py": ["shares"],
     "reduction.py": ["reduction"],
     "shares.py": ["shares"],

@@ -109,6 +109,22 @@ def test_moduli_of_rows(count: int, dtype: torch.dtype) -> None:
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_the_radius_beside_rows_of_several_ranks(dtype: torch.dtype) -> None:
+    """A row that is less than half a unit of the radius, and lost when it is added to that."""
+    generators = torch.zeros(SAMPLES * 3 + 4, 1, dtype=dtype)
+    generators[0] = 0.98 * UNIT[dtype]
+
+    def found(ranks: Ranks) -> Tensor:
+        room = Room(Linf(0.5), "one sign", dtype, 0)
+        form = at_home(room, shared(room, ranks), room.deep, generators).with_radius(torch.ones(1, dtype=dtype))
+        with using(room.space.arithmetic):
+            reach: Tensor = Form.__dict__["reach"].func(form)  # of one lock for all threads
+            return reach
+
+    assert at_least(together(2, found)[0], 1 + total(exact(generators)))
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("threat", spaces())
 @pytest.mark.parametrize("derived", [0, 2, 20])
 @pytest.mark.parametrize("count", [2, 3])
