@@ -106,7 +106,7 @@ def _stacked(space: Symbols, state: list[Bounded]) -> tuple[Tensor, Rows, Tensor
     for form in forms:
         generators, new = form.generators.flatten(1), expansion.view(form.rows).other
         places = other.positions(Rows(form.rows.numbers[new.cpu().numpy()]))
-        for part in generators.split(_lines(stacked), 1):
+        for part in torch.split(generators, _lines(stacked), 1):
             here = stacked[begin : begin + part.shape[1], :count]
             here[:, :deep], error = expansion.expanded(part.T, form.rows)
             here[:, deep:][:, places if isinstance(places, slice) else places.to(here.device)] = part[new].T
@@ -126,7 +126,7 @@ def _split(space: Symbols, stacked: Tensor, rows: Rows, budget: int) -> tuple[Te
     free = np.flatnonzero(space.owners_and_parts(rows.numbers)[1] == FREE)
     score = stacked.new_full((len(rows),), torch.inf)
     some = max(1, _lines(stacked) * stacked.shape[1] // len(stacked))
-    for index in torch.from_numpy(free).to(stacked.device).split(some):
+    for index in torch.split(torch.from_numpy(free).to(stacked.device), some):
         score[index] = METHODS[space.reduction](stacked[:, index].T.contiguous())
     order = torch.argsort(score, descending=True, stable=True)
     keep = len(rows) - len(free) + budget
@@ -135,7 +135,7 @@ def _split(space: Symbols, stacked: Tensor, rows: Rows, budget: int) -> tuple[Te
 
 def _boxes(stacked: Tensor, dropped: Tensor) -> Tensor:
     """How far the dropped rows reach at most, for each scalar."""
-    return torch.cat([box(part[:, dropped], 1) for part in stacked.split(_lines(stacked))])
+    return torch.cat([box(part[:, dropped], 1) for part in torch.split(stacked, _lines(stacked))])
 
 
 def _with_diagonal(stacked: Tensor, kept: Tensor, boxed: Tensor) -> Tensor:

@@ -70,7 +70,7 @@ class Support:
             streamed = self._streamed(form, expansion, factors, columns, clean)
             if streamed is not None:
                 return streamed if clean else streamed[0]
-        # written in place: small results between large temporaries would keep an allocator from using their memory again
+        # written in place: small results between large temporaries keep an allocator from using their memory again
         total = form.center.new_empty(2 if clean else 1, 2, form.center.numel())
         for begin, part, coefficients, error in elements.chunks(columns.count, other, view):
             here = total[:, :, begin : begin + len(part)]
@@ -148,11 +148,11 @@ class _Elements:
         size = (SUPPORT_CHUNK_CUDA if generators.is_cuda else numbers) // max(1, columns)
         line = self.form.center.shape[-1] if factors is not None else 1
         if factors is None:
-            elements, size = elements.contiguous(), max(FEWEST_ELEMENTS, size, len(view.derived) // 4)
+            size = max(FEWEST_ELEMENTS, size, len(view.derived) // 4)
         else:
             size = max(line, size // line * line)
         for begin in range(0, len(elements), size):
-            part = elements[begin : begin + size]
+            part = elements[begin : begin + size].contiguous()
             if factors is not None:
                 coefficients, error = factors.part(begin // line, (begin + len(part)) // line)
             else:

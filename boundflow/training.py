@@ -24,7 +24,7 @@ from . import rounding
 from .bounded import Bounded, exact
 from .certificate import Certificate, versions
 from .checkpoint import EVERY, Checkpoint, Made
-from .chunks import accumulated, chunk_size, rows_fit
+from .chunks import accumulated, pieces
 from .clipping import clipped_gradients
 from .compiled import FIRST, CompiledSteps, NotTraceable, why_not
 from .draws import Draws
@@ -32,6 +32,8 @@ from .errors import UnsupportedProgram, VoidBounds
 from .files import fingerprint
 from .lift import Given, lift
 from .losses import LOSSES
+from .memory_plan import chunk_size, for_rows, rows_fit
+from .out_of_memory import needs_less
 from .prepared import Prepared
 from .progress import SAMPLES, Bar, Step, shown
 from .recipe import Recipe
@@ -44,6 +46,7 @@ from .tripwire import Tripwire
 Callback = Callable[[Step], None]
 
 
+@needs_less("a smaller memory=, batch_size= or order=, fewer samples, or domain='interval' needs less")
 def certify(
     model: nn.Module,
     data: tuple[Given, Given],
@@ -101,7 +104,7 @@ class _Run:
         self.space, not_tracked = self._space(recipe)
         space_of(lift(self.certified, self.space)).warned_of_width = True  # the bar and the certificate say it
         self.observed, self.sets = recipe.trainer(self.nominal), recipe.trainer(self.certified)
-        self.size = chunk_size(prepared, self.space, self.batches[0])
+        self.size = chunk_size(prepared, self.space, self.batches)
         self.tripwire = Tripwire(self.nominal, self.certified, rounding.mode() == "outward")
         self.record = {
             **recipe.record(prepared.model, len(self.batches)),
@@ -144,7 +147,7 @@ class _Run:
             space = Symbols(threat, order=recipe.order, tracks=tracks, reduction=recipe.reduction)
             if not tracks:
                 lost = "rows of the samples did not fit into memory: what was done to them is an error each time"
-                not_tracked.append(lost)
+                not_tracked.append(f"{lost} (memory={for_rows(prepared, self.batches):.2g} holds them)")
         if threat.budget is not None and (space is None or not space.tracks):
             not_tracked.append(f"no rows, no run-wide budget: at most {threat.budget} samples in every batch")
         elif threat.touches("gradients"):
@@ -284,7 +287,7 @@ class _Run:
         in_pieces = clip is None and len(index) > self.size
         if clip is not None:
             return clipped_gradients(model, index, backward, clip, threat)
-        return accumulated(space, model, torch.split(index, self.size), backward) if in_pieces else backward(index)
+        return accumulated(space, model, pieces(index, self.size), backward) if in_pieces else backward(index)
 
     def _backward(self, model: nn.Module, batch: Lifted, number: int, of: int | None) -> Tensor:
         """The loss of a batch, or of a piece of a batch ``of`` so many samples, after its backward pass."""
