@@ -17,8 +17,9 @@ h(-g), have their own worst S. Free error rows have no owner and are summed in f
 from __future__ import annotations
 
 import enum
+import functools
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -67,8 +68,16 @@ def term(kind: Kind, coefficients: Tensor) -> tuple[Tensor, Tensor]:
     elif coefficients.shape[-1] == 1:  # one symbol: nothing to compare it with
         return (-coefficients[..., 0]).clamp_min(0.0), coefficients[..., 0].clamp_min(0.0)
     else:
-        return (-coefficients.amin(-1)).clamp_min(0.0), coefficients.amax(-1).clamp_min(0.0)
+        return (-_extreme(coefficients, torch.amin)).clamp_min(0.0), _extreme(coefficients, torch.amax).clamp_min(0.0)
     return both, both
+
+
+def _extreme(coefficients: Tensor, which: Callable[..., Tensor]) -> Tensor:
+    """The smallest or the largest along the last axis; of two or three, one after the other, which is faster."""
+    if coefficients.shape[-1] > 3 or coefficients.is_cuda:
+        return which(coefficients, -1)
+    pair = torch.minimum if which is torch.amin else torch.maximum
+    return functools.reduce(pair, coefficients.unbind(-1))
 
 
 def few_largest(terms: Tensor, count: int, dim: int = -1) -> Tensor:

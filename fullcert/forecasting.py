@@ -2,7 +2,7 @@
 
     seconds of a step on n samples  ~  fixed + each n + pairs n^2,        none of them negative
 
-from the second step on n = 128, 256, 512, ... samples, for as long as a trial is short. Symbols of all samples meet in
+from the second step on n = 64, 128, 256, ... samples, for as long as a trial is short. Symbols of all samples meet in
 every support, hence the square. The first step is cheaper than all others, since the parameters are not sets yet, so it
 is the second that counts; a third says how much more each step takes than the one before, as error rows are added, up
 to ``order`` of them. It is a forecast, good to a factor of about two, and nothing in training depends on it.
@@ -20,8 +20,8 @@ import boundflow as bf
 from fullcert import threats
 from fullcert.training import Recipe
 
-FIRST, LONG = 128, 0.4  # samples of the first trial, and seconds of a step after which none is longer
-WORTH = 20_000  # samples in all steps, below which a run is over before a forecast would be
+FIRST, LONG = 64, 0.2  # samples of the first trial, and seconds of a step after which no longer one is tried
+WORTH, WORTH_SCALARS = 20_000, 2_000_000  # samples in all steps, also times scalars, below which a run is over soon
 ADDED = 2  # error rows for each scalar that a step adds
 COUNTS = ("flip_labels", "remove", "replace", "at_most")
 
@@ -39,7 +39,8 @@ def steps_of(recipe: Recipe) -> tuple[int, int]:
 def seconds(recipe: Recipe, clock: Clock = time.perf_counter) -> float | None:
     """How long training will take, or None where it is not worth asking."""
     steps, size = steps_of(recipe)
-    if steps * size < WORTH or size < 4 * FIRST:
+    scalars = sum(parameter.numel() for parameter in recipe.initial.parameters() if parameter.requires_grad)
+    if size < 8 * FIRST or (steps * size < WORTH and steps * size * scalars < WORTH_SCALARS):
         return None
     try:
         tried = _trials(recipe, size, clock)

@@ -213,7 +213,7 @@ MUTANTS = [Mutant(*row) for row in [
     ("sample_axis.py", "if bool((moved == positions.view(self._line(moved.dim(), axis, size))).all()):", "if moved.shape[axis] == size:", "the sample axis taken for any axis of its length"),
     ("rules/sample_sums.py", "part = _outer(y.center, own) if flipped else", "part = 0 * _outer(y.center, own) if flipped else", "own rows of one factor lost in a sum over samples"),
     ("rules/contractions.py", "if sample_axis(a) == -2 and sample_axis(b) is None:", "if sample_axis(a) == -2:", "own rows of both factors kept"),
-    ("budgets.py", "return (-coefficients.amin(-1)).clamp_min(0.0), coefficients.amax(-1).clamp_min(0.0)", "return coefficients.amax(-1).clamp_min(0.0), (-coefficients.amin(-1)).clamp_min(0.0)", "one-sided symbols the wrong way round"),
+    ("budgets.py", "return (-_extreme(coefficients, torch.amin)).clamp_min(0.0), _extreme(coefficients, torch.amax).clamp_min(0.0)", "return _extreme(coefficients, torch.amax).clamp_min(0.0), (-_extreme(coefficients, torch.amin)).clamp_min(0.0)", "one-sided symbols the wrong way round"),
     ("budgets.py", "by_owner = torch.stack([side[end] for side in ends]).sum(0) if len(ends) > 1 else ends[0][end]", "by_owner = ends[0][end]", "only the first part of a clause counted"),
     ("budgets.py", "terms, count = torch.topk(terms, budget, dim=dim, sorted=False).values, budget", "terms, count = torch.topk(terms, max(1, budget - 1), dim=dim, sorted=False).values, budget", "one touched sample too few"),
     ("budgets.py", "place = torch.where(known[place] == self.samples, place, len(known))", "place = torch.full_like(place, len(known))", "an owner split in two"),
