@@ -28,6 +28,7 @@ from .bounded import Bounded
 from .cuts import Answer, Boxes, in_parts, middles
 from .errors import BoundFlowError, VoidBounds
 from .lift import Given
+from .out_of_memory import needs_less
 from .prediction import Accuracy, Prediction, classes, leads, plain_leads, share
 from .smaller_threats import levels, require_tracked
 from .symbols import Symbols
@@ -57,6 +58,7 @@ class Certificate:
         """The step at which the bounds became void, if they did; then nothing is certified."""
         return self.record.get("void_at_step")
 
+    @needs_less("a smaller chunk=, or fewer cuts=, needs less")
     def predict(
         self,
         x: Given,
@@ -119,6 +121,7 @@ class Certificate:
         """
         return self._with_fixed(self._numbers(samples), cells, stand_in=False)
 
+    @needs_less("a smaller chunk= or budget= needs less")
     def audit(
         self,
         x: Given,
@@ -169,6 +172,7 @@ class Certificate:
 
     # --- what answers withstand -----------------------------------------------------------------------------------
 
+    @needs_less("a smaller chunk= needs less")
     def withstands(
         self,
         x: Given,

@@ -10,7 +10,6 @@ things do not simply add up:
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -24,39 +23,16 @@ from .bounded import Bounded
 from .clean_state import Excess
 from .context import using
 from .interval_pieces import of_all
-from .prepared import TRIED, Prepared
+from .prepared import Prepared
 from .ranks import Ranks
 from .rules.linear import combination
 from .sets import Set, as_set, concretised
 from .symbols import Symbols
-from .tuning import COPIES_OF_AN_ACTIVATION
 
 
-def rows_fit(prepared: Prepared, batches: Sequence[Tensor], processes: int = 1) -> bool:
-    """Whether one row for each symbol of each visited sample, over all trained scalars, stays within the memory.
-
-    Several processes share the rows, and each of them has that memory.
-    """
-    threat, x = prepared.threat, prepared.x
-    lifted = threat.lift(Symbols(threat), x[:1], prepared.targets[:1], [0])
-    rows = max((len(part.form.rows) for part in lifted if isinstance(part, Bounded)), default=0)
-    visited = len(torch.cat(list(batches)).unique())  # type: ignore[no-untyped-call]
-    return rows * -(-visited // processes) * _trained(prepared.model) * x.element_size() <= prepared.recipe.memory
-
-
-def chunk_size(prepared: Prepared, space: Symbols | None, batch: Tensor) -> int:
-    """How many samples of a batch are held at a time.
-
-    All of them where a forward pass draws numbers or changes state, and where samples meet.
-    """
-    if space is None or prepared.effects.draws or prepared.effects.changes:
-        return len(batch)
-    model, x = prepared.model, prepared.x
-    elements = _activations(model, x[batch[:TRIED]])
-    size = int(prepared.recipe.memory / max(1, COPIES_OF_AN_ACTIVATION * elements * _trained(model) * x.element_size()))
-    if size >= len(batch) or samples_meet(model, prepared.observed[batch], training=True):
-        return len(batch)
-    return max(2, size)
+def pieces(index: Tensor, size: int) -> Sequence[Tensor]:
+    """A batch in pieces of at most so many samples, all alike: each is charged as if all were as short as the last."""
+    return torch.tensor_split(index, -(-len(index) // size))
 
 
 def spread_pieces(prepared: Prepared, space: Symbols | None, batch: Tensor, ranks: Ranks | None) -> Ranks | None:
@@ -65,26 +41,6 @@ def spread_pieces(prepared: Prepared, space: Symbols | None, batch: Tensor, rank
     if ranks is None or space is not None or alone:
         return None
     return None if samples_meet(prepared.model, prepared.observed[batch], training=True) else ranks
-
-
-def _trained(model: nn.Module) -> int:
-    return sum(parameter.numel() for parameter in model.parameters() if parameter.requires_grad)
-
-
-def _activations(model: nn.Module, x: Tensor) -> int:
-    """The numbers that the layers of a model put out for one sample."""
-    watched, count = copy.deepcopy(model).eval(), 0
-
-    def see(module: nn.Module, args: object, output: object) -> None:
-        nonlocal count
-        count += output.numel() if isinstance(output, Tensor) else 0
-
-    for module in watched.modules():
-        if not list(module.children()):
-            module.register_forward_hook(see)
-    with torch.no_grad():
-        watched(torch.nan_to_num(x))
-    return max(1, count // len(x))
 
 
 @contextmanager
@@ -113,6 +69,7 @@ def accumulated(
     totals: list[Set | None] = [None] * len(parameters)
     value: Tensor | None = None
     longest = -(-sum(map(len, pieces)) // min(map(len, pieces)))  # as if every piece were as long as the batch
+    once = len(torch.cat(list(pieces)).unique()) == sum(map(len, pieces))  # type: ignore[no-untyped-call]
     with in_pieces(space, len(pieces), longest), torch.no_grad():
         for piece in pieces if ranks is None else [pieces[ranks.rank]]:
             with torch.enable_grad():
@@ -121,7 +78,7 @@ def accumulated(
             for each, found in [(part, gradients)] if ranks is None else of_all(ranks, part, gradients):
                 value = each if value is None else value + each
                 for number, gradient in enumerate(found):
-                    totals[number] = _sum(totals[number], gradient)
+                    totals[number] = _sum(totals[number], gradient, once)
             for parameter in parameters:
                 parameter.grad = None
     for parameter, total in zip(parameters, totals, strict=True):
@@ -139,8 +96,8 @@ def _settled(total: Set) -> Set:
     return concretised("chunks", total.bounds, form, total.symbols)
 
 
-def _sum(total: Set | None, gradient: Tensor | None) -> Set | None:
-    """Gradients of two pieces added up, with the k worst samples of both together."""
+def _sum(total: Set | None, gradient: Tensor | None, once: bool = False) -> Set | None:
+    """Gradients of two pieces added up, with the k worst samples of both; no sample comes again if ``once``."""
     if gradient is None:
         return total
     added = as_set(gradient)
@@ -152,6 +109,7 @@ def _sum(total: Set | None, gradient: Tensor | None) -> Set | None:
         return both
     charge = rounding.gamma(2, both.dtype) * (total.form.modulus + added.form.modulus)
     excess = Excess.joined((first, second), charge)
+    excess = excess.of_worst() if once else excess
     form = None
     if both.affine:
         form = excess.around(both.form) if excess.radius is not None else both.form

@@ -91,6 +91,23 @@ class Excess:
         middle, radius = self.errors()
         return Excess(self.samples, self.bounds(), none, radius, none, middle)
 
+    def of_worst(self) -> Excess:
+        """The k largest of every element and end alone, where none of the samples comes again in a later piece.
+
+        No other can be among the k largest of all pieces. Which samples they are differs from element to element.
+        """
+        count = self.samples.budget
+        if count is None or count >= self.beyond.shape[1] or len(np.unique(self.samples.numbers)) < self.samples.count:
+            return self
+        none = Samples(-1 - np.arange(count), count)  # of nobody: numbers of samples are not negative
+
+        def worst(sides: Tensor | None) -> Tensor | None:
+            return None if sides is None else torch.topk(sides, count, dim=1, sorted=False).values
+
+        beyond = worst(self.beyond)
+        assert beyond is not None
+        return Excess(none, self.interval, beyond, self.radius, worst(self.more), self.middle)
+
     def total_radius(self) -> Tensor:
         """The radius of the whole sum around its center as it stands."""
         middle, radius = self.errors()

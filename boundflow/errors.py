@@ -3,6 +3,8 @@
 Every exception says what happened, where, and what to do about it. Nothing is ever logged and forgotten.
 """
 
+from __future__ import annotations
+
 
 class BoundFlowError(RuntimeError):
     """Base of all exceptions raised by BoundFlow."""
@@ -91,6 +93,30 @@ class NoSmallerThreat(BoundFlowError):
 
 class DifferentRuns(BoundFlowError):
     """Certificates that speak of different trainings cannot be combined: each is about a model of its own."""
+
+
+class TooLittleMemory(BoundFlowError, MemoryError):
+    """A run would take more than the memory it was promised, or the machine has no more.
+
+    ``needed`` bytes, an ``order`` and a ``batch_size`` that would fit are there where they are known.
+    """
+
+    needed: float | None = None
+    order: int | None = None
+    batch_size: int | None = None
+
+    @classmethod
+    def before(cls, needed: float, memory: float, order: int | None, batch_size: int | None) -> TooLittleMemory:
+        """Of a run that has not begun."""
+        fits = [f"memory={1.1 * needed:.2g}"]
+        fits += [f"order={order}"] if order is not None else []
+        fits += [f"batch_size={batch_size}"] if batch_size is not None else []
+        made = cls(
+            f"zonotopes of this run would take {needed / 1e6:,.0f} MB and memory is {memory / 1e6:,.0f} MB: "
+            f"{' or '.join(fits)} would fit, and domain='interval' takes a few times what plain training does"
+        )
+        made.needed, made.order, made.batch_size = needed, order, batch_size
+        return made
 
 
 class WideBounds(UserWarning):

@@ -25,6 +25,7 @@ from .compiler import compiled
 from .errors import OutsideBounds, VoidBounds
 from .lift import Given
 from .losses import LOSSES
+from .out_of_memory import needs_less
 from .prepared import Prepared
 from .recipe import Recipe
 from .threats import Lifted, Threat
@@ -34,6 +35,7 @@ from .tripwire import REASONS
 from .tuning import COMPILED_STEPS
 
 
+@needs_less("fewer runs at once, or a smaller batch_size=, needs less")
 def certify_many(
     models: Sequence[nn.Module],
     data: tuple[Given, Given],

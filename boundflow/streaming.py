@@ -25,7 +25,7 @@ import torch
 from torch import Tensor
 
 from . import kernels
-from .budgets import Kind
+from .budgets import Kind, few_largest
 from .tuning import FEWEST_RANKS, FEWEST_SAMPLED, STREAM_BLOCK, THRESHOLD_STRIDE
 
 BLOCK = kernels.OWNERS  # samples whose terms are added up in float32 before float64 takes over
@@ -80,7 +80,7 @@ def _kth_largest(terms: Tensor, k: int) -> Tensor:
     """Of the last axis; 0 where there are fewer."""
     if k > terms.shape[-1]:
         return terms.new_zeros(terms.shape[:-1])
-    return torch.topk(terms, k, sorted=False).values.amin(-1)
+    return few_largest(terms, k).amin(-1)
 
 
 # --- by one kernel -----------------------------------------------------------------------------------------------

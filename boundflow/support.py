@@ -186,11 +186,11 @@ class _Elements:
         size = (SUPPORT_CHUNK_CUDA if generators.is_cuda else numbers) // max(1, columns)
         line = self.form.center.shape[-1] if factors is not None else 1
         if factors is None:
-            elements, size = elements.contiguous(), max(FEWEST_ELEMENTS, size, len(view.derived) // 4)
+            size = max(FEWEST_ELEMENTS, size, len(view.derived) // 4)
         else:
             size = max(line, size // line * line)
         for begin in range(0, len(elements), size):
-            part = elements[begin : begin + size]
+            part = elements[begin : begin + size].contiguous()
             if factors is not None:
                 coefficients, error = factors.part(begin // line, (begin + len(part)) // line)
             else:

@@ -26,7 +26,7 @@ from . import rounding
 from .bounded import Bounded, exact
 from .certificate import Certificate, versions
 from .checkpoint import EVERY, Checkpoint, Made
-from .chunks import accumulated, chunk_size, rows_fit, spread_pieces
+from .chunks import accumulated, pieces, spread_pieces
 from .clipping import clipped_gradients
 from .compiled import FIRST, CompiledSteps, NotTraceable, why_not
 from .draws import Draws
@@ -34,6 +34,8 @@ from .errors import UnsupportedProgram, VoidBounds
 from .files import fingerprint
 from .lift import Given, lift
 from .losses import LOSSES
+from .memory_plan import chunk_size, for_rows, rows_fit
+from .out_of_memory import needs_less
 from .prepared import Prepared
 from .progress import SAMPLES, Bar, Step, shown
 from .ranks import Ranks, joined
@@ -52,6 +54,7 @@ if TYPE_CHECKING:
 Callback = Callable[[Step], None]
 
 
+@needs_less("a smaller memory=, batch_size= or order=, fewer samples, or domain='interval' needs less")
 def certify(
     model: nn.Module,
     data: tuple[Given, Given],
@@ -117,12 +120,13 @@ class _Run:
 
     def __init__(self, prepared: Prepared, callbacks: Sequence[Callback] = (), ranks: Ranks | None = None):
         self.prepared, self.ranks, recipe = prepared, ranks, prepared.recipe
+        self._processes = 1 if ranks is None else ranks.count
         self.batches = recipe.batches(len(prepared.x), prepared.x.device)
         self.nominal, self.certified = copy.deepcopy(prepared.model), copy.deepcopy(prepared.model)
         self.space, not_tracked = self._space(recipe)
         space_of(lift(self.certified, self.space)).warned_of_width = True  # the bar and the certificate say it
         self.observed, self.sets = recipe.trainer(self.nominal), recipe.trainer(self.certified)
-        self.size = chunk_size(prepared, self.space, self.batches[0])
+        self.size = chunk_size(prepared, self.space, self.batches, self._processes)
         self.spread = spread_pieces(prepared, self.space, self.batches[0], ranks)
         self.tripwire = Tripwire(self.nominal, self.certified, rounding.mode() == "outward")
         self.record = {
@@ -164,7 +168,7 @@ class _Run:
         prepared, threat = self.prepared, self.prepared.threat
         space, not_tracked = None, []
         if recipe.domain == "zonotope":
-            tracks = rows_fit(prepared, self.batches, 1 if self.ranks is None else self.ranks.count)
+            tracks = rows_fit(prepared, self.batches, self._processes)
             space = Symbols(threat, order=recipe.order, tracks=tracks, reduction=recipe.reduction)
             if self.ranks is not None:
                 if prepared.effects.changes:
@@ -175,7 +179,9 @@ class _Run:
                 space.arithmetic = replace(space.arithmetic, shares=Shares(self.ranks, space, len(prepared.x)))
             if not tracks:
                 lost = "rows of the samples did not fit into memory: what was done to them is an error each time"
-                not_tracked.append(lost)
+                not_tracked.append(
+                    f"{lost} (memory={for_rows(prepared, self.batches, self._processes):.2g} holds them)"
+                )
         if threat.budget is not None and (space is None or not space.tracks):
             not_tracked.append(f"no rows, no run-wide budget: at most {threat.budget} samples in every batch")
         elif threat.touches("gradients"):
@@ -340,7 +346,7 @@ class _Run:
             return clipped_gradients(model, index, backward, clip, threat)
         if spread is not None:
             return accumulated(space, model, index.tensor_split(spread.count), backward, spread)
-        return accumulated(space, model, torch.split(index, self.size), backward) if in_pieces else backward(index)
+        return accumulated(space, model, pieces(index, self.size), backward) if in_pieces else backward(index)
 
     def _backward(self, model: nn.Module, batch: Lifted, number: int, of: int | None) -> Tensor:
         """The loss of a batch, or of a piece of a batch ``of`` so many samples, after its backward pass."""

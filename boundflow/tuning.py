@@ -46,12 +46,22 @@ MOST_MIXED = 16
 SUM_TERMS, SUM_TERMS_CUDA = 2**20, 2**24
 # Numbers of the state of an optimizer that a reduction works on at a time.
 REDUCTION_BLOCK, REDUCTION_BLOCK_CUDA = 2**20, 2**27
-# Sets of one activation that are alive at a time, in rules and for the backward pass.
-COPIES_OF_AN_ACTIVATION = 6
+# What lives at a time, in copies (`memory_plan.py`): of the expansion over symbols of samples, and over error rows, of
+# an activation of a sample, in rules and for the backward pass, and of what a touched sample adds to the gradients.
+# Resident memory of 64-10 with flipped labels and of 200-10-1 with moved inputs, two to six steps: 6.5 to 8, 4.5 to 5,
+# 4 to 26, and 14. On a GPU memory is not left in pieces by an allocator; counted in the program, not measured.
+COPIES_OF_OWNED_ROWS, COPIES_OF_OWNED_ROWS_CUDA, COPIES_OF_ERROR_ROWS = 7, 5, 5
+COPIES_OF_AN_ACTIVATION, COPIES_OF_AN_EXCESS = 26, 14
+# Rows of samples are kept where pieces of so many samples fit beside them: with fewer, a step takes too long.
+FEWEST_SAMPLES = 16
+# A run that would take this much more than its memory is refused; the parts of the estimate are not better known.
+MEMORY_SLACK = 1.3
+# And none is refused for less than this: torch and Python take as much by themselves.
+LEAST_MEMORY = 2.0**26
 # Steps on intervals from which compiling them pays. 2-20-1, batch 100: 2.5 ms a step by the rules and 0.2 ms compiled,
 # which takes 20 to 25 s of a core where nothing was compiled before, and 8 s where the files of the compiler are there.
 COMPILED_STEPS = 10_000
 # Bytes that certified training may take, unless told otherwise.
-MEMORY = 4 * 2.0**30
+MEMORY = 8 * 2.0**30
 # Bytes that rows of test inputs may take: a row a feature for small inputs, none for images.
 INPUT_ROWS = 2**28

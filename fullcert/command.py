@@ -5,12 +5,22 @@ import os
 import sys
 from contextlib import suppress
 
+from fullcert.mistakes import LESS_MEMORY
+
 DISK = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EFBIG})  # what a write can fail with
 PATHS = frozenset({errno.EACCES, errno.EPERM, errno.ENAMETOOLONG, errno.ELOOP})  # what any use of a path can
 INTERRUPTED = 130
-# how torch says it, on a processor and on devices, and the system
-NO_MEMORY = ("out of memory", "can't allocate memory", "cannot allocate memory", "not enough memory", "alloc_failed")
-LESS_MEMORY = "a smaller --batch-size, --order or --memory, fewer samples, or --domain interval needs less"
+# how torch says it, on a processor and on devices, and the system, also where it cannot load a library
+NO_MEMORY = (
+    "out of memory",
+    "can't allocate memory",
+    "cannot allocate memory",
+    "not enough memory",
+    "alloc_failed",
+    "bad_alloc",
+    "unable to mmap",
+    "failed to map segment",
+)
 EXTRA = frozenset({"typer", "rich", "matplotlib", "safetensors", "jinja2"})
 
 
@@ -46,11 +56,11 @@ def main() -> None:
         if isinstance(error, OSError):
             silence()
         sentence, told_here = told, True
-    except ModuleNotFoundError as missing:
-        package = (missing.name or "").partition(".")[0]
-        if package not in EXTRA:
+    except ImportError as missing:
+        package, told = (missing.name or "").partition(".")[0], in_words(missing)
+        if told is None and not (isinstance(missing, ModuleNotFoundError) and package in EXTRA):
             raise
-        sentence = f"the command needs {package}, which is not here: pip install 'boundflow[command]'"
+        sentence = told or f"the command needs {package}, which is not here: pip install 'boundflow[command]'"
     with suppress(OSError):  # of a terminal that was closed
         if told_here:
             print(f"fullcert: {sentence}", file=sys.stderr, flush=True)
@@ -68,6 +78,8 @@ def how_to_go_on() -> str:
 
 def in_words(error: Exception) -> str | None:
     """What the disk, a path or the memory has refused, if it was one of these."""
+    if isinstance(getattr(error, "needed", None), float):  # a plan that was refused says itself what would fit
+        return str(error)
     if isinstance(error, MemoryError) or any(words in str(error).lower() for words in NO_MEMORY):
         needs_less = LESS_MEMORY if sys.argv[1:2] == ["train"] else "fewer or smaller rows need less"
         return f"there is not enough memory: {needs_less}"

@@ -8,6 +8,8 @@ from typing import TypeVar
 
 Entry = TypeVar("Entry")
 
+LESS_MEMORY = "a smaller --batch-size, --order or --memory, fewer samples, or --domain interval needs less"
+
 
 class Mistake(Exception):
     """Something the user asked for that cannot be done; the message is one sentence, and ``code`` is the exit code.

@@ -158,7 +158,7 @@ class Options:
     members: int = option(
         0, "So many members that vote, each trained on its own part of the data; 0 for one model.", TRAINING
     )
-    memory: float = option(4.0, "GiB that a batch may take.", TRAINING)
+    memory: float = option(8.0, "GiB that a run may take beside its data.", TRAINING)
     device: str = option("cpu", "Where tensors live, such as cpu or cuda.", TRAINING)
     dtype: str = option("float64", "Precision of the run: float32 or float64.", TRAINING)
 

@@ -15,7 +15,7 @@ from boundflow.losses import LOSSES
 from boundflow.recipe import DOMAINS
 from fullcert import losses, models, processes, recipes, tasks, threats
 from fullcert.datasets import Split
-from fullcert.mistakes import Mistake, check_known, choose
+from fullcert.mistakes import LESS_MEMORY, Mistake, check_known, choose
 from fullcert.options import Options, situation
 
 DTYPES = {"float32": torch.float32, "float64": torch.float64}
@@ -145,10 +145,25 @@ class Recipe:
             raise Mistake(f"this recipe cannot be bounded: {error}") from error
         except bf.CrossedBounds:  # a bug of ours
             raise
+        except bf.TooLittleMemory as error:
+            raise Mistake(self.needs_less(error)) from error
         except bf.BoundFlowError as error:  # a checkpoint of another run, for instance
             raise Mistake(str(error)) from error
         certificate.record["recipe"] = self.rule
         return losses.of_task(certificate, self.data.classes)
+
+    def needs_less(self, error: bf.TooLittleMemory) -> str:
+        """What fits into memory, in flags of the command."""
+        if error.needed is None:  # the machine has no more
+            return f"there is not enough memory: {LESS_MEMORY}"
+        gib, options = error.needed / 2**30, self.options
+        fits = [f"--memory {1.1 * gib:.2g}"]
+        fits += [f"--order {error.order}"] if error.order is not None else []
+        fits += [f"--batch-size {error.batch_size}"] if error.batch_size is not None else []
+        return (
+            f"this run would take {gib:.2g} GiB and --memory is {options.memory:.3g}: {' or '.join(fits)} would fit, "
+            "and --domain interval takes far less"
+        )
 
 
 def check_precision(options: Options, dtype: torch.dtype) -> None:

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from ..files import fingerprint
+from ..out_of_memory import needs_less
 from ..prepared import Prepared
 from ..recipe import Recipe
 from ..threats import Threat
@@ -36,6 +37,7 @@ DERIVATIVES = (hypergradients.NAME, influence.NAME)  # attacks that differentiat
 Given = Any  # tensors, arrays or lists
 
 
+@needs_less("fewer targets, or a smaller batch_size=, needs less")
 def attack(
     model: nn.Module,
     data: tuple[Given, Given],

@@ -16,6 +16,8 @@ import torch
 
 from fullcert.mistakes import Mistake, choose
 
+SOMETIMES = ("certified", "details", "cpu_milliseconds", "forecast_milliseconds")
+
 
 @dataclass(frozen=True)
 class Measured:
@@ -25,14 +27,16 @@ class Measured:
     plain_milliseconds: float | None = None
     peak_bytes: int | None = None  # above what was there before
     certified: float | None = None  # accuracy in per cent
+    cpu_milliseconds: float | None = None  # of all threads, where it is told beside a forecast
+    forecast_milliseconds: float | None = None  # of the processor, before the first step
     details: dict[str, Any] = field(default_factory=dict)  # of JSON
 
     def as_data(self, case: str) -> dict[str, Any]:
-        """The object that is written: `certified` and `details` where there are any."""
+        """The object that is written: what not every case has is there where it is known."""
         known = self.milliseconds is not None and self.plain_milliseconds
         ratio = self.milliseconds / self.plain_milliseconds if known else None  # type: ignore[operator]
         found = {"case": case, "ratio": ratio, **asdict(self)}
-        return {key: value for key, value in found.items() if key not in ("certified", "details") or value}
+        return {key: value for key, value in found.items() if key not in SOMETIMES or value}
 
 
 @dataclass(frozen=True)

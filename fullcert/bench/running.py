@@ -15,7 +15,7 @@ from fullcert import runs
 from fullcert.bench.cases import Case, wanted
 
 Row = dict[str, Any]
-HEADS = ("case", "ratio", "ms", "plain ms", "peak MB", "certified %")
+HEADS = ("case", "ratio", "ms", "plain ms", "peak MB", "certified %", "CPU ms", "forecast CPU ms")
 
 
 def machine(device: str) -> dict[str, Any]:
@@ -74,7 +74,8 @@ def cells(row: Row) -> list[str]:
     """A row as people read it."""
     peak = row["peak_bytes"]
     megabytes = None if peak is None else peak / 1e6
-    shown = (row["ratio"], row["milliseconds"], row["plain_milliseconds"], megabytes, row.get("certified"))
+    told = (row.get(name) for name in ("certified", "cpu_milliseconds", "forecast_milliseconds"))
+    shown = (row["ratio"], row["milliseconds"], row["plain_milliseconds"], megabytes, *told)
     return [
         row["case"],
         *("" if value is None else f"{value:.3g}" if value < 1000 else f"{value:.0f}" for value in shown),

@@ -153,7 +153,7 @@ def digits_by_sets(percent: float, samples: int | None, points: int | None, seed
         loss="bce",
         optimizer_options={"lr": 1.0},
         order=1,
-        memory=2.0**33,
+        memory=2.0**34,
         device=device,
     )
     accuracy = certificate.accuracy(test_x, labels)

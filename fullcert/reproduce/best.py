@@ -191,7 +191,7 @@ def program(recipe: Recipe, seed: int, device: str) -> bf.Recipe:
         seed=seed,
         order=recipe.order,
         device=device,
-        memory=2.0**35 if device.startswith("cuda") else 2.0**32,
+        memory=2.0**35 if device.startswith("cuda") else 2.0**34,
     )
 
 

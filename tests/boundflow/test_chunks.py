@@ -10,7 +10,8 @@ from torch import Tensor, nn
 
 import boundflow as bf
 from boundflow import rounding
-from boundflow.chunks import accumulated, chunk_size
+from boundflow.chunks import accumulated
+from boundflow.memory_plan import chunk_size
 from boundflow.prepared import Prepared
 from boundflow.recipe import Recipe
 from boundflow.threats import Linf
@@ -56,4 +57,4 @@ def test_only_samples_that_are_independent_of_each_other_are_taken_in_pieces(net
     x = torch.randn(40, 3, dtype=torch.float64)
     recipe = Recipe(loss="bce", memory=1.0)
     prepared = Prepared(network(3, 1).double(), (x, (x[:, 0] > 0).double()), Linf(0.1), recipe)
-    assert chunk_size(prepared, bf.Symbols(Linf(0.1)), torch.arange(40)) == size
+    assert chunk_size(prepared, bf.Symbols(Linf(0.1)), [torch.arange(40)]) == size

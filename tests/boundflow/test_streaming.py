@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 import boundflow as bf
-from boundflow import factored_support, factors, kernels, streaming, support
+from boundflow import factored_support, factors, kernels, streaming, support, training
 from boundflow.budgets import Kind
 from boundflow.streaming import Stream, exceeding
 from boundflow.threats import L1, L2, AtMost, Labels, Linf, Removal
@@ -173,10 +173,11 @@ def test_a_second_factor_is_made_ready_once_for_all_pieces_of_a_batch(monkeypatc
         first(self, *args)
 
     monkeypatch.setattr(factored_support._Second, "__init__", count)
+    monkeypatch.setattr(training, "chunk_size", lambda *arguments: 40)
     x, y = data()
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(3, 6), nn.Tanh(), nn.Linear(6, 2)).double()
     options = {"loss": "ce", "optimizer_options": {"lr": 0.5}, "epochs": 2, "order": 2}
-    certificate = bf.certify(model, (x, y), threat=AtMost(4, Linf(0.01)), memory=2.0**20, **options)
+    certificate = bf.certify(model, (x, y), threat=AtMost(4, Linf(0.01)), **options)
     assert certificate.void_at_step is None
     assert len(made) == 3  # in the second step, the first that looks through an expansion: forwards two, backwards one

@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.func import functional_call, vmap
 
 import boundflow as bf
-from boundflow import clean_state, symbol_numbers
+from boundflow import clean_state, symbol_numbers, training
 
 DRAWS = 60  # poisoned datasets of each threat
 
@@ -138,13 +138,14 @@ def test_without_rows_for_samples(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", THREATS)
-def test_batches_in_pieces(name: str) -> None:
+def test_batches_in_pieces(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A batch that does not fit into memory is taken in pieces; the budget still counts for all of it."""
     threat, poison, task, prepare = THREATS[name]
     data = observed(task, torch.float64)
     data = data if prepare is None else prepare(data)
     whole = certified(threat, task, data, "zonotope")
-    pieces = assert_contains(threat, poison, task, data, "zonotope", memory=200_000)
+    monkeypatch.setattr(training, "chunk_size", lambda *arguments: 7)
+    pieces = assert_contains(threat, poison, task, data, "zonotope")
     assert not pieces.record["not_tracked"] and whole.model is not None and pieces.model is not None
     for first, second in zip(whole.model.parameters(), pieces.model.parameters(), strict=True):
         wide, wider = first.upper - first.lower, second.upper - second.lower

@@ -216,6 +216,22 @@ def test_too_little_memory_is_one_sentence_with_advice(
     assert same(tmp_path / "run", whole)
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="needs a limit on memory")
+@pytest.mark.parametrize("kilobytes", [450_000, 900_000])
+def test_a_machine_with_too_little_memory(kilobytes: int) -> None:
+    """For its libraries, and for the run."""
+    arguments = f"{sys.executable} -m fullcert train --dataset digits --flip-labels 3 --quiet"
+    ended = subprocess.run(
+        ["bash", "-c", f"ulimit -v {kilobytes}; {arguments}"],
+        env={**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        timeout=600,
+    )
+    assert ended.returncode == 2 and ended.stderr.startswith("fullcert: there is not enough memory: ")
+    assert ended.stderr.count("\n") == 1
+
+
 def test_too_little_memory_for_answers(
     command: Command, tmp_path: Path, whole: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

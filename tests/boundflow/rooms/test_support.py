@@ -12,7 +12,7 @@ from exact import ADVERSE, DTYPES, NORMAL, UNIT, Exact, adverse, at_least, exact
 from exact_support import exact_support, own_term
 from symbol_rooms import SAMPLES, Room, spaces
 
-from boundflow.budgets import Columns, Kind, OwnTerms, Part, box, largest, term
+from boundflow.budgets import Columns, Kind, OwnTerms, Part, box, few_largest, largest, term
 from boundflow.expansion import Expansion
 from boundflow.factors import Factors
 from boundflow.forms import Form
@@ -208,3 +208,14 @@ def test_an_own_term_beside_those_of_all_owners(kind: str, dtype: torch.dtype) -
         for line in range(8):
             wanted[line, line % 4] += exact(own.values[end, line])
         assert at_least(found, wanted)
+
+
+@pytest.mark.parametrize("count", [1, 5, 40])
+@pytest.mark.parametrize("length", [100, 4096, 5000])
+def test_the_few_largest_of_many(count: int, length: int) -> None:
+    """Found by groups: the same numbers, ties and zeros included."""
+    generator = torch.Generator().manual_seed(count * length)
+    terms = torch.rand(2, 3, length, generator=generator, dtype=torch.float64).mul(50).floor().clamp_min(40)
+    terms[0] = torch.rand(3, length, generator=generator, dtype=torch.float64)
+    found = few_largest(terms, count).sort(-1).values
+    assert torch.equal(found, terms.sort(-1).values[..., -count:])

@@ -1,0 +1,153 @@
+"""What a run on zonotopes will take, before its first step, and what it does to stay within ``memory``.
+
+With M scalars of state and K deep rows, those of samples and at most ``order`` error rows for each scalar (a step adds
+two), the largest tensor of a step is the expansion (M, K), and a sample of a piece has activations over M rows:
+
+    bytes  =  size (c M K  +  samples of a piece (a activations (M + own rows)  +  (e + 2 own rows) M))
+
+with c, a and e copies that live at a time, as measured (`tuning.py`). So rows of samples are kept where they fit beside
+a piece of a batch, batches come in pieces that fit (`chunks.py`), and what cannot fit is refused with what would.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from .batch_independence import samples_meet
+from .bounded import Bounded
+from .errors import TooLittleMemory
+from .prepared import TRIED, Prepared
+from .recipe import Recipe
+from .symbols import Symbols
+from .tuning import (
+    COPIES_OF_AN_ACTIVATION,
+    COPIES_OF_AN_EXCESS,
+    COPIES_OF_ERROR_ROWS,
+    COPIES_OF_OWNED_ROWS,
+    COPIES_OF_OWNED_ROWS_CUDA,
+    FEWEST_SAMPLES,
+    LEAST_MEMORY,
+    MEMORY_SLACK,
+)
+
+
+def rows_fit(prepared: Prepared, batches: Sequence[Tensor], processes: int = 1) -> bool:
+    """Whether one row for each symbol of each visited sample stays within the memory, beside a piece of a batch.
+
+    Several processes share the rows, and each of them has that memory.
+    """
+    return for_rows(prepared, batches, processes) <= prepared.recipe.memory
+
+
+def for_rows(prepared: Prepared, batches: Sequence[Tensor], processes: int = 1) -> float:
+    """The memory with which samples have rows."""
+    return Need.of(prepared, batches, _owned(prepared, batches, processes)).fewest
+
+
+def chunk_size(prepared: Prepared, space: Symbols | None, batches: Sequence[Tensor], processes: int = 1) -> int:
+    """How many samples of a batch are held at a time.
+
+    All of them where a forward pass draws numbers or changes state, and where samples meet. What would take more than
+    the memory is refused.
+    """
+    batch = batches[0]
+    if space is None:
+        return len(batch)
+    need = Need.of(prepared, batches, _owned(prepared, batches, processes) if space.tracks else Owned(0, 0))
+    size = int((prepared.recipe.memory - need.state) / need.sample)
+    need.require(prepared, 2, whole=False)  # before anything is tried
+    whole = prepared.effects.draws or prepared.effects.changes
+    if size >= len(batch) or whole or samples_meet(prepared.model, prepared.observed[batch], training=True):
+        need.require(prepared, len(batch), whole=True)
+        return len(batch)
+    return max(2, size)
+
+
+class Owned(NamedTuple):
+    """Rows that belong to samples: of one sample, and of all that are visited and counted by one process."""
+
+    each: int
+    together: int
+
+
+def _owned(prepared: Prepared, batches: Sequence[Tensor], processes: int) -> Owned:
+    threat = prepared.threat
+    lifted = threat.lift(Symbols(threat), prepared.x[:1], prepared.targets[:1], [0])
+    each = max((len(part.form.rows) for part in lifted if isinstance(part, Bounded)), default=0)
+    visited = len(torch.cat(list(batches)).unique())  # type: ignore[no-untyped-call]
+    return Owned(each, each * -(-visited // processes))
+
+
+@dataclass(frozen=True)
+class Need:
+    """What a run takes, in bytes: whatever the size of its pieces, and for each sample of a piece."""
+
+    state: float
+    sample: float
+    copies: float  # what one more error row for each scalar takes
+    order: int  # how many there can be
+
+    @staticmethod
+    def of(prepared: Prepared, batches: Sequence[Tensor], owned: Owned) -> Need:
+        recipe, size, trained = prepared.recipe, prepared.x.element_size(), _trained(prepared.model)
+        scalars = trained * _states(recipe)
+        copies = COPIES_OF_ERROR_ROWS * float(size) * scalars * scalars
+        order = min(recipe.order, 2 * len(batches))
+        held = COPIES_OF_OWNED_ROWS_CUDA if prepared.x.is_cuda else COPIES_OF_OWNED_ROWS
+        elements = _activations(prepared.model, prepared.x[batches[0][:TRIED]])
+        activation = COPIES_OF_AN_ACTIVATION * elements * (trained + owned.each)
+        touched = COPIES_OF_AN_EXCESS * trained if prepared.threat.budget is not None else 0
+        state = held * float(size) * scalars * owned.together + order * copies
+        return Need(state, size * float(activation + touched + 2 * owned.each * trained), copies, order)
+
+    @property
+    def fewest(self) -> float:
+        """With pieces that are large enough not to take forever."""
+        return self.state + FEWEST_SAMPLES * self.sample
+
+    def require(self, prepared: Prepared, samples: int, whole: bool) -> None:
+        """Refuse a run whose memory is not enough for pieces of so many samples, before its first step."""
+        memory, needed = prepared.recipe.memory, self.state + samples * self.sample
+        if needed <= MEMORY_SLACK * max(memory, LEAST_MEMORY):
+            return
+        order = int(self.order - (needed - memory) / self.copies) if self.copies else 0
+        fewer = int((memory - self.state) / self.sample) if whole else 0
+        raise TooLittleMemory.before(
+            needed, memory, order if 0 < order < self.order else None, fewer if fewer > 0 else None
+        )
+
+
+def _states(recipe: Recipe) -> int:
+    """How many sets an optimizer holds for each parameter, the parameter included."""
+    parameter = nn.Parameter(torch.zeros(1))
+    parameter.grad = torch.zeros(1)
+    optimizer = recipe.optimizer([parameter], **copy.deepcopy(recipe.optimizer_options))
+    optimizer.step()
+    held = optimizer.state.get(parameter, {}).values()
+    return 1 + sum(isinstance(value, Tensor) and value.shape == parameter.shape for value in held)
+
+
+def _trained(model: nn.Module) -> int:
+    return sum(parameter.numel() for parameter in model.parameters() if parameter.requires_grad)
+
+
+def _activations(model: nn.Module, x: Tensor) -> int:
+    """The numbers that the layers of a model put out for one sample."""
+    watched, count = copy.deepcopy(model).eval(), 0
+
+    def see(module: nn.Module, args: object, output: object) -> None:
+        nonlocal count
+        count += output.numel() if isinstance(output, Tensor) else 0
+
+    for module in watched.modules():
+        if not list(module.children()):
+            module.register_forward_hook(see)
+    with torch.no_grad():
+        watched(torch.nan_to_num(x))
+    return max(1, count // len(x))
