@@ -97,6 +97,7 @@ LAWS = {  # file -> tests that go first: exact arithmetic, in the room that the 
     "chunks.py": ["pieces"],
     "sets.py": ["concretisation"],
     "rules/linear.py": ["sums_of_sets", "sums_over_samples", "rule_laws"],
+    "rules/sums_over_samples.py": ["sums_of_sets", "sums_over_samples", "rule_laws"],
     "rules/sample_sums.py": ["sums_of_sets", "sums_over_samples"],
     "rules/contractions.py": ["rule_laws", "sums_over_samples"],
     "rules/bilinear.py": ["products_of_sets", "sums_over_samples", "rule_laws"],

@@ -57,7 +57,7 @@ STAYS: dict[str, str] = {
     "rules/corners.py _ends: rounding.middle(a.bounds)": AT_THE_ENDS,
     "rules/corners.py _ends: rounding.around(*around(*rounding.middle(a.bounds), weights))": AT_THE_ENDS,
     "rules/descent.py _descended: rounding.widened(bounds, charge)": LAST_STEP,
-    "rules/linear.py _worst_sum: rounding.widened(clean.sum(1), charge)": LAST_STEP,
+    "rules/sums_over_samples.py _worst_sum: rounding.widened(clean.sum(1), charge)": LAST_STEP,
     "rules/linear.py summed: rounding.widened(bounds, torch.full_like(bounds[0], rounding.tiny(terms, x.dtype)))": (
         "the sum was rounded outwards before, with eight roundings more than are taken"
     ),

@@ -16,8 +16,6 @@ import torch
 from torch import Tensor
 
 from .. import rounding
-from ..clean_state import Excess, OwnRows, without_own
-from ..context import keeps_by_sample
 from ..errors import MixedTensors, UnsupportedOperator
 from ..factors import Factors
 from ..forms import Form
@@ -25,7 +23,6 @@ from ..operands import (
     Operand,
     any_affine,
     dims_of,
-    has_own_rows,
     nonnegative,
     own_axis,
     same_kind,
@@ -38,6 +35,7 @@ from ..sample_axis import SampleAxis
 from ..sets import Set, as_set, concretised
 from ..states import Linear, Remainder, States
 from .structural import PartMap, axis, selected
+from .sums_over_samples import added_over_samples, summed_radius
 
 Dims = int | Sequence[int] | None  # None, and none at all: every axis
 
@@ -64,13 +62,13 @@ def summed(
     if along is None and over_samples is None:
         x = x.dense()
     if over_samples is not None:
-        return _over_samples(name, x, f, terms, over_samples)
+        return added_over_samples(name, x, f, terms, over_samples)
 
     def remainder(view: Set) -> Remainder:
         bounds = rounding.outward_sum(f(view.bounds, 1), f(view.bounds.abs(), 1), terms)
         if divides:
             bounds = rounding.widened(bounds, torch.full_like(bounds[0], rounding.tiny(terms, x.dtype)))
-        return Remainder(bounds, _summed_radius(view.form.radius, x.form, f, terms) if x.affine else None)
+        return Remainder(bounds, summed_radius(view.form.radius, x.form, f, terms) if x.affine else None)
 
     if not x.affine and x.clean is None:
         return concretised(name, remainder(x).bounds, None, x.symbols, x.nonnegative)
@@ -82,83 +80,6 @@ def summed(
         linear = Linear(center, generators, rows, along if rows.batch is not None else None)
     remainders = [remainder(*view) for view in over.views]
     return over.result(name, remainders, linear, nonnegative=x.nonnegative, sharp=sharp)
-
-
-def _summed_radius(radius: Tensor, form: Form, f: PartMap, terms: float) -> Tensor:
-    """The radius of a sum, whose terms all have rows that were rounded.
-
-    With gamma_n = n u / (1 - n u) the charge is gamma_2n of the moduli, and 8 roundings. Computed with n roundings it
-    is still ``(1 - gamma_n) gamma_2n = 2 gamma_n``: once for the plain run, and once for ours, in which centers and
-    rows take what is charged on them, and the sum of radii, whatever their parts are, what is charged on radii.
-    """
-    total = f(radius + rounding.gamma(terms, radius.dtype) * form.modulus, 0)
-    return total + rounding.tiny(terms, radius.dtype)
-
-
-def _over_samples(
-    name: str,
-    x: Set,
-    f: PartMap,
-    terms: float,
-    over_samples: PartMap,
-) -> Set:
-    """A sum over the sample axis: own rows are written out, and of what touched samples add the k largest are taken."""
-    excess = _worst_sum(x, over_samples, terms) if x.clean is not None else None
-    if excess is not None:
-        bounds = excess.bounds()
-    else:
-        bounds = rounding.outward_sum(f(x.bounds, 1), f(x.bounds.abs(), 1), terms)
-    form = None
-    if x.affine:
-        generators, rows = x.form.generators, x.form.rows
-        own = _own_rows(x, over_samples)
-        if excess is not None and x.clean is not None and x.clean.radius is not None:
-            excess.radius = _summed_radius(x.clean.radius, x.form, f, terms)
-            # rounded once, of which `Excess.errors` charges sixteen, and then as the radii of `_summed_radius` are
-            more = over_samples((x.form.radius - x.clean.radius).clamp_min(0.0), 0)
-            touched, inner = over_samples(x.bounds, 1), over_samples(x.clean.bounds, 1)
-            excess.more = without_own(touched, inner, more, own, over_samples(_largest_moduli(x), 0), terms)
-        if own is not None and rows.batch is not None:
-            rest, where, _ = rows.split()
-            batch, kept = rows.batch, f(generators[where.to(x.device)], 1)
-            rows = rest.union(batch.written)
-            generators = rows.place(kept, rest) + rows.place(batch.written_out(own.rows), batch.written)
-        else:
-            generators = f(generators, 1)
-        form = Form(f(x.form.center, 0), generators, _summed_radius(x.form.radius, x.form, f, terms), rows)
-        form = excess.around(form) if excess is not None and excess.radius is not None else form
-    in_pieces = keeps_by_sample()  # then the support is that of all pieces together (`chunks.py`)
-    total = concretised(name, bounds, form, x.symbols, x.nonnegative, sharp=not in_pieces)
-    total.excess = excess if in_pieces else None
-    return total
-
-
-def _own_rows(x: Set, over_samples: PartMap) -> OwnRows | None:
-    """The own rows of the terms of a sum over samples."""
-    if not has_own_rows(x):
-        return None
-    assert x.symbols is not None and x.along is not None
-    rows = over_samples(x.form.generators[x.form.rows.split()[2].to(x.device)], 1)
-    return OwnRows.of(x.along.samples, rows, x.symbols.table, clean=x.clean is not None)
-
-
-def _largest_moduli(x: Set) -> Tensor:
-    """The largest modulus of every element, touched or clean."""
-    assert x.clean is not None
-    return torch.maximum(x.bounds.abs(), x.clean.bounds.abs()).amax(0)
-
-
-def _worst_sum(x: Set, over_samples: PartMap, terms: float) -> Excess:
-    """A sum over samples of which at most k are touched: the clean sum, and what touching each of them adds."""
-    assert x.clean is not None and x.along is not None
-    touched, clean = over_samples(x.bounds, 1), over_samples(x.clean.bounds, 1)
-    # the moduli at their largest: n roundings of every member, n of our clean sum, and 2 n of both ends of a move
-    moduli = over_samples(_largest_moduli(x), 0).sum(0)
-    # a mean divides every term before they are added up: each of them may underflow
-    charge = rounding.gamma(2 * terms + 2, x.dtype) * moduli + rounding.tiny(terms, x.dtype)
-    interval = rounding.widened(clean.sum(1), charge)
-    beyond = torch.stack((clean[0] - touched[0], touched[1] - clean[1])).clamp_min(0.0)
-    return Excess(x.along.samples, interval, beyond)
 
 
 def _axes(dims: Dims, x: Set | Tensor) -> list[int]:

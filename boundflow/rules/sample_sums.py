@@ -101,7 +101,7 @@ def worst_product(a: Set, b: Set, terms: float, affine: bool, own: OwnRows | Non
         radius = more = None
         if affine:
             before = radius_of_product(inner_a, inner_b, _outer, terms)
-            # both round no more than terms are charged for: `_summed_radius` of linear.py, and `Excess.errors`
+            # both round no more than is charged for terms: `summed_radius` of sums_over_samples.py, `Excess.errors`
             more = (radius_of_product(piece, b, _outer, terms) - before).clamp_min(0.0)
             radius = before.sum(0)
             own_here = None if own is None else OwnRows(own.rows[:, :, here], own.zero_when_clean)
