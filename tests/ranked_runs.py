@@ -46,7 +46,7 @@ def network(outputs: int = 1, centered: bool = False) -> nn.Module:
         return nn.Sequential(first, *([Centered()] if centered else []), nn.Tanh(), last).double()
 
 
-SGD: dict[str, Any] = {"loss": "bce", "optimizer_options": {"lr": 0.3}, "epochs": 4}
+SGD: dict[str, Any] = {"loss": "bce", "optimizer_options": {"lr": 0.3}, "epochs": 3}
 MOMENTUM = {"lr": 0.2, "momentum": 0.9, "weight_decay": 0.01}
 CASES: dict[str, dict[str, Any]] = {
     "box": {"threat": Linf(1e-2), **SGD},
@@ -64,8 +64,8 @@ CASES: dict[str, dict[str, Any]] = {
         "optimizer_options": {"lr": 0.01, "eps": 0.1},
         "epochs": 3,
     },
-    "clipped": {"threat": AtMost(2, Linf(0.05)), **SGD, "clip_gradients": 0.5, "steps": 2},
-    "replaced": {"threat": AtMost(1, Replacement()), **SGD, "clip_gradients": 0.2, "steps": 2},
+    "clipped": {"threat": AtMost(2, Linf(0.05)), **SGD, "clip_gradients": 0.5, "batch_size": 5, "steps": 2},
+    "replaced": {"threat": AtMost(1, Replacement()), **SGD, "clip_gradients": 0.2, "batch_size": 5, "steps": 2},
     "samples meet": {"threat": AtMost(2, Linf(0.01)), **SGD, "steps": 3, "centered": True},
     "intervals": {"threat": Linf(1e-3), **SGD, "domain": "interval"},
     "intervals, budget": {"threat": AtMost(5, Linf(1e-2)), **SGD, "domain": "interval", "batch_size": 9},
@@ -119,7 +119,7 @@ def started(command: list[str], count: int) -> list[subprocess.Popen[str]]:
     ]
 
 
-def ended(processes: list[subprocess.Popen[str]], seconds: float = 120) -> list[tuple[int, str, str]]:
+def ended(processes: list[subprocess.Popen[str]], seconds: float = 500) -> list[tuple[int, str, str]]:
     """Exit codes and what was printed."""
     said = []
     try:
@@ -160,7 +160,7 @@ def main(names: str, folder: str, *words: str) -> None:
         globals()["data"] = lambda *given, before=data: (before(*given)[0] + 1, before(*given)[1])
 
     def watch(step: bf.Step) -> None:
-        if rank == stop and step.number == 3:
+        if rank == stop and step.number == 2:
             os.kill(os.getpid(), signal.SIGKILL)
         if rank == silent:
             time.sleep(60)
