@@ -63,11 +63,14 @@ def test_the_site_loads_nothing_from_outside(site: Path) -> None:
 
 
 def test_the_report_to_look_at_is_of_this_version() -> None:
-    """Written by fullcert train --dataset breast-cancer --flip-labels 12, then fullcert audit --budget 30 --report."""
+    """That of 12 flips, by fullcert sweep --dataset breast-cancer --flips 1,4,12 --attacked --targets 5 --out runs/bc.
+
+    Then fullcert audit --budget 30 --report.
+    """
     page = (ROOT / "docs" / "assets" / "report.html").read_text()
     templates = ROOT / "fullcert" / "report" / "templates"
     assert (templates / "report.js").read_text() in page and (templates / "report.css").read_text() in page
-    assert "What to check next" in page and "Trust these, review those" in page
+    assert "What to check next" in page and "Trust these, review those" in page and "accuracy under attack" in page
 
 
 def test_formulas_and_search_need_no_server(site: Path) -> None:

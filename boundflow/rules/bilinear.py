@@ -56,10 +56,11 @@ def row_products(a: Operand, b: Operand, left: Product, right: Product) -> tuple
     generators = None
     if first is not None and len(first.rows):
         other = second.center if second is not None else as_tensor(b, first.center)
-        generators = left(rows.place(first.generators, first.rows), other)
+        # placed afterwards: of a file, a parameter has a row for every training sample, and an input few of its own
+        generators = rows.place(left(first.generators, other), first.rows)
     if second is not None and len(second.rows):
         other = first.center if first is not None else as_tensor(a, second.center)
-        products = right(other, rows.place(second.generators, second.rows))
+        products = rows.place(right(other, second.generators), second.rows)
         generators = products if generators is None else generators.add_(products)
     assert generators is not None
     return generators, rows

@@ -16,13 +16,14 @@ if TYPE_CHECKING:
 
     from boundflow.attacks import Progress
 
-NAMES = "class-shifts, random-corners, hypergradients, influence, enumeration"
+NAMES = ("class-shifts", "random-corners", "hypergradients", "influence", "enumeration")  # as in the library
 
 
 def attack(
     run: Annotated[Path, typer.Argument(help="The folder of a finished run.")],
     attacks: Annotated[
-        list[str] | None, typer.Option(help=f"One of {NAMES}; again for more.", metavar="NAME", show_default="all")
+        list[str] | None,
+        typer.Option(help=f"One of {', '.join(NAMES)}; again for more.", metavar="NAME", show_default="all"),
     ] = None,
     steps: Annotated[int, typer.Option(min=1, help="Steps along each hypergradient.")] = 3,
     restarts: Annotated[int, typer.Option(min=1, help="Beginnings: the observed data, then random ones.")] = 2,
@@ -41,19 +42,20 @@ def attack(
     What is found stands in attack.json in RUN, and in its report from then on. Data and initial weights are made again
     as in training; if the run names a network of its own (model in options.toml), that file is run.
     """
+    results.check(json)
+    names = tuple(attacks or NAMES)
+    for name in names:
+        check_known("attack", name, NAMES)
+    if out is not None:
+        runs.check_writable(out)
+    runs.check_there(run)  # before torch is imported, which takes seconds
+    runs.check_writable(run / runs.ATTACK)
+
     from rich.console import Console
 
-    from boundflow.attacks import ATTACKS
     from fullcert import attacking
     from fullcert.commands.display import working
 
-    results.check(json)
-    names = tuple(attacks or ATTACKS)
-    for name in names:
-        check_known("attack", name, ATTACKS)
-    if out is not None:
-        runs.check_writable(out)
-    runs.check_writable(run / runs.ATTACK) if run.is_dir() else None
     with working("loading", hidden=quiet):
         recipe, certificate = attacking.loaded(run)
     with following(quiet) as bar:

@@ -44,17 +44,24 @@ def audit(
     """
     from rich.console import Console
 
-    from fullcert import auditing, tables
-    from fullcert.commands.display import working
+    from fullcert import tables
     from fullcert.mistakes import Mistake
 
     results.check(json)
+    runs.check_there(run)  # before torch is imported, which takes seconds
+    for path in (data, verified):
+        if path is not None:
+            tables.check(path)
     if out is not None:
         runs.check_writable(out)
         if out.suffix not in tables.WRITERS:
             tables.written({}, out.suffix)
     if report and data is not None:
         raise Mistake("--report is about the test samples of the run: leave the rows away, or --report")
+
+    from fullcert import auditing
+    from fullcert.commands.display import working
+
     with working("auditing", hidden=quiet):
         found = auditing.audited(run, data, budget, verified, every, source)
     if out is not None:

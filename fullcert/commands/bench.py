@@ -21,6 +21,8 @@ def bench(
     quiet: results.Quiet = False,
 ) -> None:
     """Measure how long bounds take, beside plain PyTorch on this machine."""
+    results.check(json)  # before torch is imported, which takes seconds
+
     from rich.console import Console
     from rich.markup import escape
     from rich.table import Table

@@ -107,14 +107,16 @@ def of_the_test_set(run: Path, out: Path | None, over: str | None, json: str | N
     """What the answers for the test set of the run withstand; the curve is kept with the run, for its report."""
     from rich.console import Console
 
-    from fullcert import standing, tables
+    from fullcert import attacked_curves, standing, tables
     from fullcert.commands.display import show_curve, working
 
     with working("loading", hidden=quiet) as progress:
         test = standing.Tested(run)
         progress("asking what the answers withstand")
         found = standing.of_test_set(test, (), over)
-    rows, curve = test.rows(found), standing.curve(found, test.y)
+    changed = attacked_curves.broken(run)  # by attacks with the whole threat of the run, where it was attacked
+    broken = {found.most: changed} if changed is not None and len(changed) == len(found) else None
+    rows, curve = test.rows(found), standing.curve(found, test.y, None, broken)
     if out is not None:
         runs.write(out, tables.written(rows, out.suffix))
     standing.write_curve(run, curve)

@@ -54,3 +54,20 @@ def flag(field: Field[Any]) -> inspect.Parameter:
         default=None if repeated else field.default,
         annotation=Annotated[list[str] | None if repeated else field.type, typer.Option(*names, **field.metadata)],
     )
+
+
+def check_files(options: Options) -> None:
+    """Refuse files that are not there, before torch is imported, which takes seconds.
+
+    Without a table, its flags are a mistake whatever they name.
+    """
+    from fullcert import tables
+    from fullcert.mistakes import Mistake
+
+    tabled = options.data is not None or options.dataset == "adult"
+    for path in (options.data, options.test_data, options.trusted) if tabled else ():
+        if path is not None:
+            tables.check(Path(path))
+    place = options.model.rpartition(":")[0]
+    if place and not Path(place).exists():
+        raise Mistake(f"cannot read the model file {place}: No such file or directory")

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from fullcert import runs
 from fullcert.commands import results
 
 if TYPE_CHECKING:
@@ -46,6 +47,11 @@ def reproduce(
     What is finished is kept in --out, so an interrupted run goes on where it was.
     """
     from rich.console import Console
+
+    results.check(json)  # before torch is imported, which takes seconds
+    for path in (csv, latex, figure):
+        if path is not None:
+            runs.check_writable(path)
 
     from fullcert.reproduce.experiments import Scale
     from fullcert.reproduce.running import Request

@@ -28,6 +28,8 @@ def sign(
         runs.check_there(run)  # before torch is imported, which takes seconds
     if key is not None and not key.exists():
         raise Mistake(f"cannot read the key {key}: No such file or directory")
+    if new_key is None and (run is None or key is None):
+        raise Mistake("give the run and the key, fullcert sign RUN --key FILE, or make one with --new-key FILE")
 
     from fullcert import signing, verifying
 
@@ -35,9 +37,8 @@ def sign(
         if run is not None or key is not None:
             raise Mistake("--new-key makes a key and signs nothing: call fullcert sign RUN --key FILE afterwards")
         made = {"private_key": str(new_key), "public_key": str(signing.make_key(new_key))}
-    elif run is None or key is None:
-        raise Mistake("give the run and the key, fullcert sign RUN --key FILE, or make one with --new-key FILE")
     else:
+        assert run is not None and key is not None
         private = signing.private_key(key)
         failed = [check for check in verifying.checks(run) if check.result == verifying.FAILED]
         if failed:

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from fullcert.commands import results
-from fullcert.commands.flags import takes_options
+from fullcert.commands.flags import check_files, takes_options
 from fullcert.options import Options, read_options
 
 PANEL = "Sweep"
@@ -65,12 +65,7 @@ def sweep(
 
     What is finished in --out is not run again; killed, the same command goes on with what is left.
     """
-    import matplotlib  # noqa: F401  (what the results need: if it is missing, say so before training)
-
     from fullcert import jobs as work
-    from fullcert import runs, sweep_tables, sweeps
-    from fullcert.commands.display import counting, working
-    from fullcert.stopping import stoppable
 
     results.check(json)
     if targets is not None and not attacked:
@@ -81,6 +76,15 @@ def sweep(
     said = {path.stem: read_options(path) for path in recipe or []} or {"": {}}
     if len(said) != len(recipe or [""]):
         raise _mistake("two recipes have the same name: give files of different names")
+    for each in said.values():
+        check_files(resolve(each))
+
+    import matplotlib  # noqa: F401  (what the results need: if it is missing, say so before training)
+
+    from fullcert import runs, sweep_tables, sweeps
+    from fullcert.commands.display import counting, working
+    from fullcert.stopping import stoppable
+
     told = told_test_epsilon(resolve, said)
     plan = sweeps.planned(out, resolve, said, axes, numbers or (resolve({}).seed,), told)
     with stoppable():

@@ -10,7 +10,7 @@ import typer
 
 from fullcert import processes, runs
 from fullcert.commands import results
-from fullcert.commands.flags import takes_options
+from fullcert.commands.flags import check_files, takes_options
 from fullcert.options import Options, as_toml, flag_of, read_options
 from fullcert.options import resolve as resolved
 
@@ -217,20 +217,6 @@ def check_flags(out: Path | None, resume: bool, overwrite: bool) -> None:
         raise Mistake("--resume goes on with a run and --overwrite replaces it: use one of them")
     if out and not resume and not overwrite:
         runs.check_unfinished(out)
-
-
-def check_files(options: Options) -> None:
-    """Refuse files that are not there; without a table, its flags are a mistake whatever they name."""
-    from fullcert import tables
-    from fullcert.mistakes import Mistake
-
-    tabled = options.data is not None or options.dataset == "adult"
-    for path in (options.data, options.test_data, options.trusted) if tabled else ():
-        if path is not None:
-            tables.check(Path(path))
-    place = options.model.rpartition(":")[0]
-    if place and not Path(place).exists():
-        raise Mistake(f"cannot read the model file {place}: No such file or directory")
 
 
 def earlier(out: Path | None) -> dict[str, Any]:

@@ -8,7 +8,7 @@ import typer
 
 from fullcert import runs
 from fullcert.commands import results
-from fullcert.commands.flags import takes_options
+from fullcert.commands.flags import check_files, takes_options
 from fullcert.options import Options, as_toml
 
 
@@ -39,10 +39,7 @@ def tune(
     """
     from rich.console import Console
 
-    from fullcert import tuning
-    from fullcert.commands.display import working
     from fullcert.mistakes import Mistake
-    from fullcert.stopping import stoppable
 
     results.check(json)
     if out is not None:
@@ -50,8 +47,15 @@ def tune(
     rates = tuple(rate or ())
     if any(not 0 < value < 1e6 for value in rates):
         raise Mistake("--rate must be a positive number")
+    options = resolve({})
+    check_files(options)
+
+    from fullcert import tuning
+    from fullcert.commands.display import working
+    from fullcert.stopping import stoppable
+
     with stoppable(), working("loading", hidden=quiet) as progress:
-        chosen, tried = tuning.tuned(resolve({}), most_steps, rates, progress)
+        chosen, tried = tuning.tuned(options, most_steps, rates, progress)
     if out is not None:
         runs.write(out, as_toml(chosen).encode())
     found = {"lr": chosen.lr, "steps": chosen.steps, "tuned_on": chosen.tuned_on, "tried": [t._asdict() for t in tried]}

@@ -48,6 +48,8 @@ def verify(
 
     results.check(json)
     runs.check_there(run)  # before torch is imported, which takes seconds
+    if key is not None and not key.exists():
+        raise Mistake(f"cannot read the key {key}: No such file or directory")
 
     from fullcert import verifying
     from fullcert.commands.display import working

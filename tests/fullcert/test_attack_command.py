@@ -41,6 +41,8 @@ def test_flips_break_predictions_and_the_report_tells(command: Command, runs: di
     assert "broken: " in page and "undecided: " in page
     (run / "report.html").unlink()
     assert command("report", run).code == 0 and (run / "report.html").read_text() == page
+    told = json.loads(command("certify", run, "--withstands", "--json", "-", "--quiet").out)
+    assert told["curve"]["points"][-1]["attacked_accuracy"] == found["attacked_accuracy"]
     with np.load(worst) as saved:
         assert set(saved) == {"inputs", "targets", "weights"} and len(saved["inputs"]) == len(saved["weights"])
 

@@ -157,5 +157,7 @@ def test_signatures_need_cryptography(run: Path) -> None:
     script = "import sys; sys.modules['cryptography'] = None; from fullcert.command import main; main()"
     arguments = [sys.executable, "-c", script, "verify", str(run)]
     assert subprocess.run([*arguments, "--quiet"], capture_output=True).returncode == 0
-    result = subprocess.run([*arguments, "--key", "k"], capture_output=True, text=True)
+    key = run / "key"
+    key.touch()
+    result = subprocess.run([*arguments, "--key", str(key)], capture_output=True, text=True)
     assert result.returncode == 2 and "pip install 'boundflow[sign]'" in result.stderr
