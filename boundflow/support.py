@@ -66,7 +66,7 @@ class Support:
         own = _Own(self.space, expansion, form, elements.axes) if form.rows.batch is not None else None
         other = view.other if own is None else own.others(view)
         columns = self._sorted(form.rows, expansion, other)
-        if factors is not None and not len(other):
+        if factors is not None and factors.streams and not len(other):
             streamed = self._streamed(form, expansion, factors, columns, clean)
             if streamed is not None:
                 return streamed if clean else streamed[0]
