@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 class Factors:
     """A product ``a b + bias``: its coefficients over the deep rows, made from those of its factors."""
 
+    streams = True  # whether `factored_support.py` knows it
+
     def __init__(self, a: Form, b: Form, bias: Form | None):
         self.a, self.b, self.bias = a, b, bias  # a plain tensor has no rows
 
@@ -79,12 +81,41 @@ class Factors:
         center, inner = self.a.center[begin:end], self.b.center.shape[0]
         self.start_second()
         assert self.deep_b is not None
-        deep_a, error_a = self.lines(begin, end)
-        total = torch.einsum("imk,mj->ijk", deep_a, self.b.center) + torch.einsum("im,mjk->ijk", center, self.deep_b)
+        total = torch.einsum("im,mjk->ijk", center, self.deep_b)
         unit = rounding.gamma(inner + 4, total.dtype)
-        off = (error_a + unit * box(deep_a, 2)) @ self.b.center.abs()
-        off = off + center.abs() @ (self.error_b + unit * self.norm_b)
+        off = center.abs() @ (self.error_b + unit * self.norm_b)
+        if len(self.a.rows):
+            deep_a, error_a = self.lines(begin, end)
+            total = total.add_(torch.einsum("imk,mj->ijk", deep_a, self.b.center))
+            off = off + (error_a + unit * box(deep_a, 2)) @ self.b.center.abs()
         if self.bias is not None:
             total = total + self.deep_bias
             off = off + self.error_bias
+        return total.flatten(0, 1), off.flatten()
+
+
+class Softened(Factors):
+    """Softmax of a product, linearised: ``J (a b + bias)`` with ``J_cj = p_c (delta_cj - p_j)`` for each line.
+
+    Mixing the classes of a line takes C numbers for each element and deep row, expanding its rows one for each derived
+    symbol, of which there are C for every feature.
+    """
+
+    streams = False
+
+    def __init__(self, product: Factors, p: Tensor):
+        super().__init__(product.a, product.b, product.bias)
+        self.p = p
+
+    def part(self, begin: int, end: int) -> tuple[Tensor, Tensor]:
+        """The same of ``p_c (g_c - sum_j p_j g_j)``, g being the coefficients of the product.
+
+        What is charged is twice what it has to be, here as there: that pays for the roundings of the sum of errors.
+        """
+        p = self.p[begin:end]
+        total, off = (torch.unflatten(x, 0, tuple(p.shape)) for x in super().part(begin, end))
+        off = off + rounding.gamma(p.shape[1] + 4, total.dtype) * box(total, 2)
+        mean = torch.einsum("ic,ick->ik", p, total)
+        total = (total - mean.unsqueeze(1)).mul_(p.unsqueeze(2))
+        off = p * (off + (p * off).sum(1, keepdim=True))
         return total.flatten(0, 1), off.flatten()

@@ -53,6 +53,7 @@ class Set:
         "excess",
         "nonnegative",
         "parameter",
+        "product",
         "remembered",
         "symbols",
     )
@@ -84,6 +85,7 @@ class Set:
         self.adds_to_one = False  # class weights of a target, whichever class it is: known to the loss alone
         self.parameter = False  # of a model that is being trained
         self.remembered: Remembered | None = None
+        self.product: Factors | None = None  # that it is, where the first factor is exact: for a softmax of it
 
     # --- as a tensor ------------------------------------------------------------------------------------------
 

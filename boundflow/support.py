@@ -69,7 +69,7 @@ class Support:
         own = _Own(self.space, expansion, form, elements.axes) if form.rows.batch is not None else None
         other = view.other if own is None else own.others(view)
         columns = self._sorted(form.rows, expansion, other)
-        if factors is not None and (shares is not None or not len(other)):
+        if factors is not None and factors.streams and (shares is not None or not len(other)):
             streamed = self._streamed(form, expansion, factors, columns, clean, not len(other))
             if streamed is not None:
                 return streamed if clean else streamed[0]

@@ -61,6 +61,8 @@ def contraction(
             product = _affine_contraction(name, a, b, f, left, right, terms, samples, sharp=False)
             factors = _factors(a, b, bias) if samples is matrix_samples else None
             product = combination(name, [(product, 1.0), (bias, 1.0)], terms=terms + 3, factors=factors)
+            if factors is not None and not len(factors.a.rows) and product.along is None:
+                product.product = Factors(factors.a, factors.b, factors.bias)
         else:
             product = _affine_contraction(name, a, b, f, left, right, terms, samples)
         return within_corners(name, product, a, b, bias, terms) if samples is matrix_samples else product

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from .. import rounding
 from ..errors import UnsupportedOperator
+from ..factors import Softened
 from ..operands import sample_axis
 from ..rule_table import aten, rule
 from ..sets import Set, as_set, point
@@ -82,7 +83,8 @@ def softmax_last(x: Set) -> Set:
     linear = Linear(p, p * _less_their_mean(x.form.generators, p), x.form.rows, x.form.along)
     remainders = [Remainder(image, radius) for image, radius in zip(images, radii, strict=False)]
     sharp = x.symbols is None or x.symbols.support.cheap(x.form)
-    return over.result("softmax", remainders[: len(over.views)], linear, sharp=sharp)
+    factors = Softened(x.product, p) if x.product is not None and x.dim() == 2 else None
+    return over.result("softmax", remainders[: len(over.views)], linear, sharp=sharp, factors=factors)
 
 
 def _two_classes(x: Set, over: States[Set], images: list[Tensor]) -> Set:

@@ -52,7 +52,13 @@ def selected(x: Set | Tensor, f: PartMap) -> Set:
     form = map_form(x._form, f, along)
     made = Set(f(x.bounds, 1), form, x.symbols, x.exact, x.nonnegative, clean, along)
     made.excess = x.excess.mapped(f) if x.excess is not None else None
+    if x.product is not None and _same_elements(x.bounds, made.bounds):  # as `detach` and a move to the same place are
+        made.product = x.product
     return made
+
+
+def _same_elements(x: Tensor, y: Tensor) -> bool:
+    return x.data_ptr() == y.data_ptr() and x.shape == y.shape and x.stride() == y.stride()
 
 
 def structural(*operators: OpOverload, example: Example | None) -> Callable[[Structural], Structural]:

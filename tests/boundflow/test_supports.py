@@ -14,7 +14,7 @@ from torch import Tensor
 import boundflow as bf
 from boundflow.budgets import Kind, term
 from boundflow.expansion import Expansion
-from boundflow.factors import Factors
+from boundflow.factors import Factors, Softened
 from boundflow.forms import Form
 from boundflow.rows import Rows
 from boundflow.threats import Linf
@@ -97,3 +97,40 @@ def test_what_is_known_of_an_expansion_is_forgotten_with_it() -> None:
     del expansion
     gc.collect()
     assert [one() is None for one in seen] == [True, True, True, False]
+
+
+def test_a_softmax_of_a_product_by_its_factors_says_what_it_is_off_by() -> None:
+    """In float32: coefficients of ``p_c (g_c - sum_j p_j g_j)`` over the deep rows, against float64."""
+    made, classes, inner = expansion(), 3, 2
+    a, b = random(COUNT, inner), random(DERIVED, inner, classes, seed=2)
+    center, p = random(inner, classes, seed=3), torch.softmax(random(COUNT, classes, seed=4), 1)
+    zero = torch.zeros(inner, classes)
+    no_rows = Form(a, a.new_zeros(0, *a.shape), torch.zeros_like(a), Rows(np.empty(0, dtype=np.int64)))
+    factors = Softened(Factors(no_rows, Form(center, b, zero, rows(100, DERIVED)), None), p)
+    factors.start(made)
+    found, error = factors.part(0, COUNT)
+    exact = torch.einsum("im,rmj,rk->ijk", a.double(), b.double(), made.weights.double())
+    exact = p.double().unsqueeze(2) * (exact - torch.einsum("ij,ijk->ik", p.double(), exact).unsqueeze(1))
+    off = (found.double() - exact.flatten(0, 1)).abs().sum(1)
+    assert bool((off <= error.double()).all()) and bool((off > 0).any()) and bool((error < 1e-4).all())
+
+
+def test_a_softmax_of_a_product_has_the_support_of_its_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Bounds of a training by factors of the softmax, and by its rows written out: the same up to rounding."""
+    x = random(40, 6).double()
+    model, asked = torch.nn.Sequential(torch.nn.Linear(6, 4), torch.nn.Tanh(), torch.nn.Linear(4, 3)).double(), []
+    recipe = bf.Recipe(loss="ce", optimizer_options={"lr": 0.3}, epochs=3, order=3)
+    bounds = []
+    for pays in (True, False):
+        monkeypatch.setattr(Softened, "pay", lambda self, expansion, pays=pays: asked.append(pays) or pays)
+        threat = bf.threats.AtMost(3, bf.threats.Labels())
+        for network in (model, torch.nn.Linear(6, 3).double().requires_grad_()):
+            torch.manual_seed(0)
+            for parameter in network.parameters():
+                torch.nn.init.uniform_(parameter, -0.4, 0.4)
+            made = bf.certify(network, (x, torch.arange(40) % 3), recipe, threat=threat, progress=False)
+            assert made.model is not None
+            bounds.append(torch.cat([part.set.bounds.flatten() for part in made.model.parameters()]))
+    assert asked
+    for one, other in zip(bounds[:2], bounds[2:], strict=True):
+        assert torch.allclose(one, other, rtol=1e-9, atol=1e-12)

@@ -14,9 +14,9 @@ from symbol_rooms import SAMPLES, Room, spaces
 
 from boundflow.budgets import Columns, Kind, OwnTerms, Part, box, few_largest, largest, term
 from boundflow.expansion import Expansion
-from boundflow.factors import Factors
+from boundflow.factors import Factors, Softened
 from boundflow.forms import Form
-from boundflow.rows import Rows
+from boundflow.rows import NO_ROWS, Rows
 from boundflow.sample_axis import SampleAxis, Samples
 
 LONG = 300  # terms of a sum: what they lose together is more than any term beside it pays for
@@ -174,6 +174,27 @@ def test_a_product_by_its_factors(kind: str, dtype: torch.dtype, bias: bool, fla
     wanted = wanted + (over(c)[None] if bias else 0)
     off = total(np.abs(exact(found).reshape(count, width, 2) - wanted), 2)
     assert at_least(error, off.flatten())
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_a_softmax_of_a_product(dtype: torch.dtype) -> None:
+    """``p_c (g_c - sum_j p_j g_j)`` with a long sum whose terms are swallowed by its first; g itself is exact."""
+    classes, deep, one = 900, Rows(np.arange(1)), torch.ones(1, 1, dtype=dtype)
+    made = Expansion(Rows(np.arange(100, 101)), deep, one)
+    g, zero = (
+        torch.full((1, 1, classes), 1.9 * classes * UNIT[dtype], dtype=dtype),
+        torch.zeros(1, classes, dtype=dtype),
+    )
+    g[..., 0], p = 1.0, torch.full((1, classes), 0.5 / classes, dtype=dtype)
+    p[:, 0] = 1.0
+    factors = Softened(
+        Factors(Form(one, one.new_zeros(0, 1, 1), 0 * one, NO_ROWS), Form(zero, g, zero, made.derived), None), p
+    )
+    factors.start(made)
+    found, error = factors.part(0, 1)
+    q, row = exact(p[0]), exact(g[0, 0])
+    wanted = q * (row - total(q * row))
+    assert at_least(error, np.abs(exact(found)[:, 0] - wanted))
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)

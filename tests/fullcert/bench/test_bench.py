@@ -57,7 +57,7 @@ def test_the_page_is_written_from_rows(tmp_path: Path) -> None:
     running.Request(["fake"], str(tmp_path / "bench" / "here.json")).perform(lambda now: None)
     write(tmp_path / "bench.md")
     text = (tmp_path / "bench.md").read_text()
-    assert "## here" in text and "| fake | 1.5 | 3 | 2 | 4 | 90 | nothing at all |" in text
+    assert "## here" in text and "| fake | 1.5 | 3 | 2 | 4 | 90 |  |  | nothing at all |" in text
 
 
 def test_unknown_cases_and_missing_devices_are_one_sentence(capsys: pytest.CaptureFixture[str]) -> None:
