@@ -60,7 +60,11 @@ def _statistics(x: Set, count: int, eps: float) -> tuple[Set, Set, Set]:
 
 
 def _normalised(x: Set, deviations: Set, center: Set, scale: Set, terms: int) -> Set:
-    """(x - mean) / sqrt(variance + eps), whose square never sums to more than n but for rounding of the mean."""
+    """(x - mean) / sqrt(variance + eps), whose square never sums to more than n but for rounding of the mean.
+
+    So it is for variances of two passes and of Welford's formula, which PyTorch uses. A variance of one pass, which its
+    bounds hold, may be too small by far more than that: who normalises by one has values beyond this limit.
+    """
     result = mul(deviations, scale)
     loss = (_modulus(x) + _modulus(center)) * _modulus(scale) * rounding.gamma(8 + terms, x.dtype)
     result = charged(result, loss)
