@@ -107,7 +107,7 @@ class Softened(Factors):
     def part(self, begin: int, end: int) -> tuple[Tensor, Tensor]:
         """The same of ``p_c (g_c - sum_j p_j g_j)``, g being the coefficients of the product."""
         p = self.p[begin:end]
-        total, off = (x.unflatten(0, tuple(p.shape)) for x in super().part(begin, end))
+        total, off = (torch.unflatten(x, 0, tuple(p.shape)) for x in super().part(begin, end))
         unit = rounding.gamma(p.shape[1] + 4, total.dtype)
         off = off + unit * box(total, 2)
         mean = torch.einsum("ic,ick->ik", p, total)
