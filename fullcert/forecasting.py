@@ -21,7 +21,7 @@ from fullcert import threats
 from fullcert.training import Recipe
 
 FIRST, LONG = 64, 0.2  # samples of the first trial, and seconds of a step after which no longer one is tried
-WORTH, WORTH_SCALARS = 20_000, 2_000_000  # samples in all steps, also times scalars, below which a run is over soon
+WORTH, WORTH_SCALARS = 10_000, 2_000_000  # samples in all steps, also times scalars, below which a run is over soon
 ADDED = 2  # error rows for each scalar that a step adds
 COUNTS = ("flip_labels", "remove", "replace", "at_most")
 
