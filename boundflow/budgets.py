@@ -26,6 +26,7 @@ import torch
 from torch import Tensor
 
 from . import rounding
+from .tuning import MODULI_WRITTEN_OUT
 
 FREE = -1  # the part of an error row
 
@@ -46,9 +47,21 @@ class Part(NamedTuple):
     clause: int
 
 
-def box(generators: Tensor, dim: int = 0) -> Tensor:
+def sum_of_moduli(x: Tensor, dim: int, spent: bool = False) -> Tensor:
+    """``sum_k |x_k|``, not rounded up; of numbers that are ``spent``, which may be overwritten.
+
+    The norm of PyTorch is one kernel on a GPU, but ten times as slow on a CPU as moduli that are written out and added
+    up; of many numbers these would take memory.
+    """
+    if x.is_cuda or (x.numel() > MODULI_WRITTEN_OUT and not spent):
+        norm: Tensor = torch.linalg.vector_norm(x, ord=1, dim=dim)
+        return norm
+    return (x.abs_() if spent else x.abs()).sum(dim)
+
+
+def box(generators: Tensor, dim: int = 0, spent: bool = False) -> Tensor:
     """``sum_k |G_k|``, rounded up."""
-    total: Tensor = torch.linalg.vector_norm(generators, ord=1, dim=dim)
+    total = sum_of_moduli(generators, dim, spent)
     return total * (1 + rounding.gamma(generators.shape[dim], total.dtype))
 
 
@@ -118,12 +131,13 @@ class Columns:
             ]
             self.clauses.append(_ClauseColumns(clause, budget, distinct, [c for c in columns if c is not None]))
 
-    def reach(self, coefficients: Tensor, own: Sequence[OwnTerms] = ()) -> Tensor:
+    def reach(self, coefficients: Tensor, own: Sequence[OwnTerms] = (), spent: bool = False) -> Tensor:
         """How far down and up the symbols reach, (2, elements), rounded up.
 
-        ``own`` are terms of samples whose symbols are not among the columns, by clause.
+        ``own`` are terms of samples whose symbols are not among the columns, by clause. Coefficients that are ``spent``
+        are not needed any more, and may be overwritten.
         """
-        total = [box(coefficients[:, self.summed], 1)] * 2
+        total = [box(coefficients[:, self.summed], 1, spent and not self.clauses)] * 2
         unplaced = {terms.clause: terms for terms in own}
         for clause in self.clauses:
             ends = [term(part.kind, self._taken(coefficients, part)) for part in clause.parts]

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from . import rounding
+from .budgets import sum_of_moduli
 from .rows import NO_ROWS, Rows
 from .sample_axis import SampleAxis
 
@@ -65,7 +66,7 @@ class Form:
         """sigma: the largest modulus of the deviation before any intersection; what roundings are charged on."""
         if not len(self.rows):
             return self.radius
-        total = torch.linalg.vector_norm(self.generators, ord=1, dim=0)
+        total = sum_of_moduli(self.generators, 0)
         return rounding.up(total * (1 + rounding.gamma(len(self.rows), total.dtype)) + self.radius)
 
     @cached_property

@@ -102,13 +102,13 @@ class Support:
     ) -> Tensor:
         """The reach of some elements: (1, 2, elements), or (2, 2, elements) where the clean one is asked for too."""
         if own is None:
-            return columns.reach(coefficients).unsqueeze(0) + error
+            return columns.reach(coefficients, spent=True).unsqueeze(0) + error
         both = []
         coefficients = own.placed(coefficients, part, begin, budgeted=False)
         if clean:
             both.append(columns.reach(coefficients, own.unplaced(part, begin, clean=True)))
         coefficients = own.placed(coefficients, part, begin, budgeted=True)
-        both.append(columns.reach(coefficients, own.unplaced(part, begin, clean=False)))
+        both.append(columns.reach(coefficients, own.unplaced(part, begin, clean=False), spent=True))
         return torch.stack(both[::-1]) + error
 
     def _only_boxes(self) -> bool:

@@ -22,7 +22,9 @@ CHEAP_SUPPORT = 2**38
 # --- how much is held at a time: chosen for caches and memory, not for tightness ---
 
 # Numbers at a time when a support looks through an expansion: about a second-level cache, or enough work for a GPU.
-SUPPORT_CHUNK, SUPPORT_CHUNK_FACTORS, SUPPORT_CHUNK_CUDA = 2**18, 2**20, 2**27
+SUPPORT_CHUNK, SUPPORT_CHUNK_FACTORS, SUPPORT_CHUNK_CUDA = 2**18, 2**19, 2**27
+# Numbers up to which their moduli are written out to be added up, on a CPU.
+MODULI_WRITTEN_OUT = 2**22
 # Elements at a time: fewer would read the expansion too often.
 FEWEST_ELEMENTS = 64
 # Elements of a first factor expanded at a time, for the same reason.
