@@ -18,7 +18,9 @@ import torch
 from torch import Tensor
 
 from . import rounding
+from .context import bookkeeping, thread
 from .rows import NO_ROWS, Rows
+from .tuning import LOOK_FOR_ZEROS
 
 
 class View(NamedTuple):
@@ -29,6 +31,7 @@ class View(NamedTuple):
     known: Tensor
     deep: Tensor  # for each known row, its place among the deep rows
     other: Tensor
+    in_order: bool  # whether all derived symbols are there, in their order
 
 
 class Expansion:
@@ -49,19 +52,22 @@ class Expansion:
             device = self.weights.device
             (derived, which), (known, deep) = _places(self.derived, rows), _places(self.deep, rows)
             indices = (derived, which[derived], known, deep[known], ~derived & ~known)
-            where = (torch.from_numpy(np.flatnonzero(x) if x.dtype == bool else x).to(device) for x in indices)
-            rows._views[self] = View(*where)
+            in_order = bool(derived.sum() == len(self.derived) and (np.diff(which[derived]) > 0).all())
+            with bookkeeping():
+                where = [torch.from_numpy(np.flatnonzero(x) if x.dtype == bool else x).to(device) for x in indices]
+            rows._views[self] = View(*where, in_order)
         return rows._views[self]
 
     def expanded(self, elements: Tensor, rows: Rows) -> tuple[Tensor, Tensor]:
         """Coefficients of elements (n, rows) over the deep rows (n, K), and what those may be off by, summed."""
         view = self.view(rows)
-        coefficients, which = elements[:, view.derived], view.which
-        used = (coefficients != 0).any(0)
-        if 2 * int(used.sum()) < len(used):  # a hidden unit depends on its own weights only
-            coefficients, which = coefficients[:, used], which[used]
-        all_in_order = len(which) == len(self.derived) and bool((which[1:] > which[:-1]).all())
-        weights = self.weights if all_in_order else self.weights[which]
+        coefficients, weights = elements[:, view.derived], self.weights
+        large = coefficients.numel() * len(self.deep) > LOOK_FOR_ZEROS and thread.arithmetic.deferred is None
+        used = (coefficients != 0).any(0) if large else None
+        if used is not None and 2 * int(used.sum()) < len(used):  # a hidden unit depends on its own weights only
+            coefficients, weights = coefficients[:, used], weights[view.which[used]]
+        elif not view.in_order:
+            weights = weights[view.which]
         total = coefficients @ weights.to(coefficients.dtype)  # of a tensor in another dtype: one more rounding each
         error = coefficients.abs().sum(1) * rounding.gamma(len(self.derived) + 4, total.dtype)
         if len(view.known):  # adding t and e rounds by u (|t| + |e|): the first is among the terms above

@@ -47,15 +47,15 @@ class Form:
         if batch is None:
             return self
         assert self.axis is not None
-        rest, where, own = self.rows.split()
         device = self.center.device
-        values = self.generators[own.to(device)].movedim(self.axis, 1)
+        rest, where, own = self.rows.split(device)
+        values = self.generators[own].movedim(self.axis, 1)
         apart = values.new_zeros(*values.shape[:2], len(batch), *values.shape[2:])
         every = torch.arange(len(batch), device=device)
         apart[:, every, every] = values
         apart = batch.written_out(apart).movedim(1, self.axis)
         rows = rest.union(batch.distinct)
-        generators = rows.place(self.generators[where.to(device)], rest) + rows.place(apart, batch.distinct)
+        generators = rows.place(self.generators[where], rest) + rows.place(apart, batch.distinct)
         radius = self.radius
         if rest.meets(batch):  # the same symbol twice: adding its rows rounds
             radius = rounding.up(radius + rounding.gamma(1, radius.dtype) * generators.abs().sum(0))

@@ -26,6 +26,7 @@ from torch import Tensor
 
 from . import rounding
 from .budgets import FREE, box
+from .context import bookkeeping
 from .errors import MixedSymbols
 from .expansion import Expansion
 from .rows import NO_ROWS, Rows
@@ -38,8 +39,8 @@ if TYPE_CHECKING:
 
 def girard(rows: Tensor) -> Tensor:
     """``|row|_1 - |row|_inf``: what is lost at least if a row becomes a box (Girard 2005)."""
-    norm: Callable[..., Tensor] = torch.linalg.vector_norm
-    return norm(rows, ord=1, dim=1) - norm(rows, ord=torch.inf, dim=1)
+    moduli = rows.abs()
+    return moduli.sum(1) - moduli.amax(1)
 
 
 def longest(rows: Tensor) -> Tensor:
@@ -67,7 +68,7 @@ def promote(space: Symbols, optimizer: torch.optim.Optimizer) -> None:
 def reduce(space: Symbols, optimizer: torch.optim.Optimizer) -> None:
     """Bring all state of an optimizer under the row budget, and its radii into rows."""
     with torch.no_grad():
-        state = _state(optimizer)
+        state = state_of(optimizer)
         if not state:
             return
         for tensor in state:
@@ -75,7 +76,8 @@ def reduce(space: Symbols, optimizer: torch.optim.Optimizer) -> None:
         stacked, rows, radius = _stacked(space, state)
         kept, dropped = _split(space, stacked, rows, (space.order - 1) * len(radius))
         boxed = rounding.up(radius + box(stacked[dropped]))
-        numbers = np.concatenate((rows.numbers[kept.cpu().numpy()], space.fresh(len(radius)).numbers))
+        with bookkeeping():
+            numbers = np.concatenate((rows.numbers[kept.cpu().numpy()], space.fresh(len(radius)).numbers))
         generators = torch.cat((stacked[kept], boxed.diag()))
         derived, scale = _derive(space, optimizer, Rows(numbers), generators)
         begin = 0
@@ -99,12 +101,12 @@ def _stacked(space: Symbols, state: list[Bounded]) -> tuple[Tensor, Rows, Tensor
 
 
 def _split(space: Symbols, stacked: Tensor, rows: Rows, budget: int) -> tuple[Tensor, Tensor]:
-    """Which rows to keep: all owned ones, and the free ones that the method finds worth it."""
-    free = torch.from_numpy(space.owners_and_parts(rows.numbers)[1] == FREE).to(stacked.device)
-    score = torch.where(free, METHODS[space.reduction](stacked), torch.inf)
-    order = torch.argsort(score, descending=True, stable=True)
-    keep = int((~free).sum()) + budget
-    return order[:keep].sort().values, order[keep:].sort().values
+    """Which rows to keep, and which not: all owned ones, and then the free ones that the method finds worth it."""
+    is_free = space.owners_and_parts(rows.numbers)[1] == FREE
+    with bookkeeping():
+        owned, free = (torch.from_numpy(np.flatnonzero(x)).to(stacked.device) for x in (~is_free, is_free))
+    order = free[torch.argsort(METHODS[space.reduction](stacked[free]), descending=True, stable=True)]
+    return torch.cat((owned, order[:budget])), order[budget:]
 
 
 def _derive(space: Symbols, optimizer: torch.optim.Optimizer, deep: Rows, generators: Tensor) -> tuple[Rows, Tensor]:
@@ -121,7 +123,7 @@ def _require_own(space: Symbols, tensor: Bounded) -> None:
         raise MixedSymbols("the optimizer is attached to other symbols than its model was lifted with")
 
 
-def _state(optimizer: torch.optim.Optimizer) -> list[Bounded]:
+def state_of(optimizer: torch.optim.Optimizer) -> list[Bounded]:
     """Every set the optimizer holds, once."""
     held = [*_parameters(optimizer)]
     for values in optimizer.state.values():

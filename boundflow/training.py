@@ -124,6 +124,8 @@ class _Run:
     def _compiled(self, callbacks: Sequence[Callback]) -> CompiledSteps | None:
         """The steps as compiled functions, if that is wanted and known to be the same program."""
         reason = why_not(self.prepared, len(self.batches), callbacks)
+        if reason is None and self.space is not None and self.size < len(self.prepared.x):
+            reason = "a batch of zonotopes that is taken in pieces"
         if reason is None:
             plain = [value for value in self.observed.parameters() if self.tripwire.outward]
 

@@ -150,7 +150,7 @@ MUTANTS = [Mutant(*row) for row in [
     ("reduction.py", "boxed = rounding.up(radius + box(stacked[dropped]))", "boxed = rounding.up(radius)", "dropped rows lost in a reduction"),
     ("reduction.py", "generators = torch.cat((stacked[kept], boxed.diag()))", "generators = torch.cat((stacked[kept], boxed.diag().flip(0)))[:, :]; generators[len(kept):] = boxed.diag().roll(1, 1)", "fresh rows on the wrong scalars"),
     ("reduction.py", "generators = torch.cat((stacked[kept], boxed.diag()))", "generators = torch.cat((stacked[kept], boxed.unsqueeze(0), 0 * boxed.diag()[1:]))", "scalars share a fresh symbol"),
-    ("rows.py", "out[where if isinstance(where, slice) else where.to(out.device)] = generators", "out[: len(generators)] = generators", "rows matched by position"),
+    ("rows.py", "out[self.positions(part, out.device)] = generators", "out[: len(generators)] = generators", "rows matched by position"),
     ("reduction.py", "new = form.radius.flatten().diag()", "new = 0.5 * form.radius.flatten().diag()", "promotion halves the radius"),
     ("rules/linear.py", "return bounds if coefficient >= 0 else bounds.flip(0)", "return bounds", "ends not swapped for a negative coefficient"),
     ("rules/linear.py", "radius = torch.add(radius, x.form.radius, alpha=abs(a))", "radius = torch.add(radius, x.form.radius, alpha=a)", "absolute value dropped in a combination"),

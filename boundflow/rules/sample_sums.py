@@ -63,7 +63,7 @@ def own_terms(a: Set, b: Set) -> OwnRows | None:
     values, made = None, None
     for x, y, flipped in ((a, b, False), (b, a, True)):
         if has_own_rows(x):
-            own = x.form.generators[x.form.rows.split()[2].to(x.device)]
+            own = x.form.generators[x.form.rows.split(x.device)[2]]
             part = _outer(y.center, own) if flipped else _outer(own, y.center)
             values = part if values is None else values.add_(part)
             assert x.symbols is not None and x.along is not None
