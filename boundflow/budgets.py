@@ -26,6 +26,7 @@ import torch
 from torch import Tensor
 
 from . import rounding
+from .context import thread
 from .tuning import MODULI_WRITTEN_OUT
 
 FREE = -1  # the part of an error row
@@ -51,9 +52,10 @@ def sum_of_moduli(x: Tensor, dim: int, spent: bool = False) -> Tensor:
     """``sum_k |x_k|``, not rounded up; of numbers that are ``spent``, which may be overwritten.
 
     The norm of PyTorch is one kernel on a GPU, but ten times as slow on a CPU as moduli that are written out and added
-    up; of many numbers these would take memory.
+    up; of many numbers these would take memory. A compiler writes nothing out, and it is known how it rounds a sum.
     """
-    if x.is_cuda or (x.numel() > MODULI_WRITTEN_OUT and not spent):
+    one_kernel = x.is_cuda or (x.numel() > MODULI_WRITTEN_OUT and not spent)
+    if one_kernel and thread.arithmetic.deferred is None:
         norm: Tensor = torch.linalg.vector_norm(x, ord=1, dim=dim)
         return norm
     return (x.abs_() if spent else x.abs()).sum(dim)

@@ -50,7 +50,7 @@ class Expansion:
         """Cached with the rows, and dropped with them."""
         if self not in rows._views:
             device = self.weights.device
-            (derived, which), (known, deep) = _places(self.derived, rows), _places(self.deep, rows)
+            (derived, which), (known, deep) = self.derived.found(rows.numbers), self.deep.found(rows.numbers)
             indices = (derived, which[derived], known, deep[known], ~derived & ~known)
             in_order = bool(derived.sum() == len(self.derived) and (np.diff(which[derived]) > 0).all())
             with bookkeeping():
@@ -87,13 +87,3 @@ class Expansion:
         weights = [deep.place(part.weights.T, part.deep).T for part in parts]
         numbers = np.concatenate([part.derived.numbers for part in parts])
         return Expansion(Rows(numbers), deep, torch.cat(weights).contiguous())
-
-
-def _places(among: Rows, rows: Rows) -> tuple[np.ndarray, np.ndarray]:
-    """Which rows stand among others, and where."""
-    if not len(among):
-        return np.zeros(len(rows), dtype=bool), np.zeros(len(rows), dtype=np.int64)
-    order = np.argsort(among.numbers, kind="stable")
-    place = np.searchsorted(among.numbers, rows.numbers, sorter=order)
-    found = order[np.minimum(place, len(order) - 1)]
-    return among.numbers[found] == rows.numbers, found

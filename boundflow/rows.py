@@ -81,7 +81,7 @@ class Rows:
     What was worked out about other rows is forgotten with them: test inputs come and go, parameters stay.
     """
 
-    __slots__ = ("__weakref__", "_meets", "_positions", "_split", "_unions", "_views", "batch", "numbers")
+    __slots__ = ("__weakref__", "_meets", "_order", "_positions", "_split", "_unions", "_views", "batch", "numbers")
 
     def __init__(self, numbers: np.ndarray, batch: Batch | None = None):
         self.numbers = numbers
@@ -90,6 +90,7 @@ class Rows:
         self._meets: WeakKeyDictionary[Batch, bool] = WeakKeyDictionary()
         self._unions: WeakKeyDictionary[Rows, Rows] = WeakKeyDictionary()
         self._positions: WeakKeyDictionary[Rows, slice | Tensor] = WeakKeyDictionary()
+        self._order: tuple[np.ndarray, np.ndarray] | None = None
         self._split: dict[torch.device, tuple[Rows, Tensor, Tensor]] = {}
 
     def __reduce__(self) -> tuple[type[Rows], tuple[np.ndarray, Batch | None]]:
@@ -97,6 +98,17 @@ class Rows:
 
     def __len__(self) -> int:
         return len(self.numbers)
+
+    def found(self, numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Which of the numbers are among these rows, and where."""
+        if not len(self.numbers):
+            return np.zeros(len(numbers), dtype=bool), np.zeros(len(numbers), dtype=np.int64)
+        if self._order is None:
+            order = np.argsort(self.numbers, kind="stable")
+            self._order = order, self.numbers[order]
+        order, ascending = self._order
+        places = np.minimum(np.searchsorted(ascending, numbers), len(ascending) - 1)
+        return ascending[places] == numbers, order[places]
 
     def union(self, other: Rows) -> Rows:
         """These rows, then those of ``other`` that are new: the longer operand keeps its order."""
@@ -106,7 +118,7 @@ class Rows:
             return other.union(self)
         if other not in self._unions:
             assert self.batch is None or other.batch is None or self.batch is other.batch
-            new = other.numbers[~np.isin(other.numbers, self.numbers)]
+            new = other.numbers[~self.found(other.numbers)[0]]
             numbers = np.concatenate((self.numbers, new))
             self._unions[other] = Rows(numbers, self.batch or other.batch) if len(new) else self
         return self._unions[other]
@@ -114,7 +126,7 @@ class Rows:
     def meets(self, batch: Batch) -> bool:
         """Whether symbols of the batch stand among these rows already, written out."""
         if batch not in self._meets:
-            self._meets[batch] = bool(np.isin(batch.distinct.numbers, self.numbers).any())
+            self._meets[batch] = bool(self.found(batch.distinct.numbers)[0].any())
         return self._meets[batch]
 
     def split(self, device: torch.device | None = None) -> tuple[Rows, Tensor, Tensor]:
@@ -138,9 +150,8 @@ class Rows:
             if np.array_equal(self.numbers[: len(part)], part.numbers):
                 found = slice(0, len(part))
             else:
-                order = np.argsort(self.numbers)
-                places = order[np.searchsorted(self.numbers, part.numbers, sorter=order)]
-                assert np.array_equal(self.numbers[places], part.numbers)
+                held, places = self.found(part.numbers)
+                assert held.all()
                 with bookkeeping():
                     found = torch.from_numpy(places).to(device or CPU)
             self._positions[part] = found
