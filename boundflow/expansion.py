@@ -55,7 +55,7 @@ class Expansion:
             in_order = bool(derived.sum() == len(self.derived) and (np.diff(which[derived]) > 0).all())
             with bookkeeping():
                 where = [torch.from_numpy(np.flatnonzero(x) if x.dtype == bool else x).to(device) for x in indices]
-            rows._views[self] = View(*where, in_order)
+            rows._views[self] = View(where[0], where[1], where[2], where[3], where[4], in_order)
         return rows._views[self]
 
     def expanded(self, elements: Tensor, rows: Rows) -> tuple[Tensor, Tensor]:

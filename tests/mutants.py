@@ -181,7 +181,7 @@ MUTANTS = [Mutant(*row) for row in [
     ("rules/constants.py", "if source.exact:  # its memory", "if False:  # its memory", "a set shares the memory of a plain tensor that was copied into it"),
     ("rules/selections.py", "forms = [composed.form, composed.untouched.form]", "forms = [composed.untouched.form, composed.untouched.form]", "the touched state of a maximum taken for the clean one"),
     ("rules/softmax.py", "off = rounding.deviation(softmax_bounds(view.bounds), p)", "off = rounding.deviation(softmax_bounds(over.views[-1][0].bounds), p)", "slopes of log_softmax taken where samples were left alone"),
-    ("rules/products.py", "over.middle([view.deviation.square() for (view,) in over.views])", "over.middle([over.views[-1][0].deviation.square() for _ in over.views])", "the square of a touched sample moves as far as that of a clean one"),
+    ("rules/products.py", "over.middle([_times_itself(view.deviation) for (view,) in over.views])", "over.middle([over.views[-1][0].deviation.square() for _ in over.views])", "the square of a touched sample moves as far as that of a clean one"),
     ("states.py", "return [torch.maximum(middle, rounding.up(length - middle)) for length in lengths]", "return [middle for length in lengths]", "one middle for all states taken for the middle of each"),
     ("rules/softmax.py", "return others_against(high, low), others_against(low, high)", "return others_against(high, high), others_against(low, low)", "softmax with all logits at one end"),
     ("rules/softmax.py", "off = torch.maximum(largest_j - jacobian, jacobian - smallest_j).clamp_min(0.0)", "off = torch.zeros_like(jacobian)", "second-order term of softmax missed"),
