@@ -54,15 +54,28 @@ def _stay_apart(model: nn.Module, points: Tensor, training: bool) -> bool | None
     """Asked at the size of the data and at size one: a batch of tiny samples may hide behind a bias."""
     few = points[:SAMPLES]
     sizes = few, few / few.abs().amax().clamp_min(rounding.TINY[few.dtype])
-    asked: list[tuple[Tensor, Sequence[int], float]] = [(x, range(len(x)), width) for x in sizes for width in WIDTHS]
-    asked.append((points, (0, len(points) - 1), WIDTHS[-1]))  # a network may do something else with many samples
+    ends = 0, len(points) - 1
     for tried in _with_other_parameters(model, points.dtype, training):
-        answers = [_meet_within(tried, *question, training) for question in asked]
+        answers = [_meet(tried, x, training) for x in sizes]
+        # a network may do something else with many samples
+        answers.append(_meet_within(tried, points, ends, WIDTHS[-1], training))
         if True in answers:
             return False
         if all(answer is None for answer in answers):
             return None
     return True
+
+
+def _meet(model: nn.Module, points: Tensor, training: bool) -> bool | None:
+    """Whether some of the samples meet others: in the widest box that leads to finite bounds.
+
+    A box inside it adds nothing: sets grow with boxes, and the sets of the points are the same in the whole box.
+    """
+    for width in WIDTHS:
+        answer = _meet_within(model, points, range(len(points)), width, training)
+        if answer is not None:
+            return answer
+    return None
 
 
 def _meet_within(model: nn.Module, points: Tensor, chosen: Sequence[int], width: float, training: bool) -> bool | None:

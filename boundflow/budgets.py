@@ -27,6 +27,8 @@ import torch
 from torch import Tensor
 
 from . import rounding
+from .context import thread
+from .tuning import MODULI_WRITTEN_OUT
 
 FREE = -1  # the part of an error row
 GROUP, MANY = 16, 4096  # terms of a group when the largest of many are found, and how many are many
@@ -48,9 +50,22 @@ class Part(NamedTuple):
     clause: int
 
 
-def box(generators: Tensor, dim: int = 0) -> Tensor:
+def sum_of_moduli(x: Tensor, dim: int, spent: bool = False) -> Tensor:
+    """``sum_k |x_k|``, not rounded up; of numbers that are ``spent``, which may be overwritten.
+
+    The norm of PyTorch is one kernel on a GPU, but ten times as slow on a CPU as moduli that are written out and added
+    up; of many numbers these would take memory. A compiler writes nothing out, and it is known how it rounds a sum.
+    """
+    one_kernel = x.is_cuda or (x.numel() > MODULI_WRITTEN_OUT and not spent)
+    if one_kernel and thread.arithmetic.deferred is None:
+        norm: Tensor = torch.linalg.vector_norm(x, ord=1, dim=dim)
+        return norm
+    return (x.abs_() if spent else x.abs()).sum(dim)
+
+
+def box(generators: Tensor, dim: int = 0, spent: bool = False) -> Tensor:
     """``sum_k |G_k|``, rounded up."""
-    total: Tensor = torch.linalg.vector_norm(generators, ord=1, dim=dim)
+    total = sum_of_moduli(generators, dim, spent)
     return total * (1 + rounding.gamma(generators.shape[dim], total.dtype))
 
 
@@ -144,12 +159,13 @@ class Columns:
             ]
             self.clauses.append(_ClauseColumns(clause, budget, distinct, [c for c in columns if c is not None]))
 
-    def reach(self, coefficients: Tensor, own: Sequence[OwnTerms] = ()) -> Tensor:
+    def reach(self, coefficients: Tensor, own: Sequence[OwnTerms] = (), spent: bool = False) -> Tensor:
         """How far down and up the symbols reach, (2, elements), rounded up.
 
-        ``own`` are terms of samples whose symbols are not among the columns, by clause.
+        ``own`` are terms of samples whose symbols are not among the columns, by clause. Coefficients that are ``spent``
+        are not needed any more, and may be overwritten.
         """
-        total = [box(coefficients[:, self.summed], 1)] * 2
+        total = [box(coefficients[:, self.summed], 1, spent and not self.clauses)] * 2
         unplaced = {terms.clause: terms for terms in own}
         for clause in self.clauses:
             terms_by_owner = self._by_owner(coefficients, clause, unplaced.pop(clause.clause, None))
@@ -157,9 +173,7 @@ class Columns:
             total = [side + sides[-1 if end else 0] for end, side in enumerate(total)]
         for terms in unplaced.values():  # clauses without columns: one sample for each element, within any budget
             total = [side + terms.values[end] for end, side in enumerate(total)]
-        summands = (
-            len(self.clauses) + len(own) + self.parts
-        )  # of clauses, and of the parts of one, there are any number
+        summands = len(self.clauses) + len(own) + self.parts  # of clauses, and of parts of one, there are any number
         return torch.stack(total) * (1 + rounding.gamma(summands, coefficients.dtype))
 
     def shares(self, coefficients: Tensor, own: Sequence[OwnTerms] = ()) -> tuple[Tensor, dict[int, Tensor]]:

@@ -1,9 +1,10 @@
-"""Steps on intervals as functions of tensors: traced once, compiled, and called from then on.
+"""Steps as functions of tensors: traced once, compiled, and called from then on.
 
-Between two steps on intervals nothing differs but numbers, so one function makes all of them (`traced.py`), one for
-each length of a batch. It says itself whether its bounds are finite and in order, and whether the plain parameters lie
-inside; where one is not so, the step is made again by the rules, which raise what there is to raise. The first compiled
-step is made both ways, and must come out the same but for roundings and the order of sums.
+Between two steps nothing differs but numbers, so one function makes all of them (`traced.py`): on intervals one for
+each length of a batch, on zonotopes one for all samples at once, whose rows are then the same in every step. It says
+itself whether its bounds are finite and in order, and whether the plain parameters lie inside; where one is not so, the
+step is made again by the rules, which raise what there is to raise. The first compiled step is made both ways, and must
+come out the same but for roundings and the order of sums.
 
 On a GPU reading these flags would make the processor wait, so they are read every few steps, and steps from the first
 bad one on are made again.
@@ -14,6 +15,7 @@ A step is the same function every time only if the program is: `why_not` says fo
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import torch
@@ -27,10 +29,12 @@ from .prepared import Prepared
 from .progress import only_looks
 from .recipe import Recipe
 from .sets import Set
-from .traced import Backward, Function, NotTraceable, hold, inside, leaves_of, smallest_normal, traced_step
+from .step_state import Intervals, NotTraceable, StepState, Zonotopes
+from .threats import Lifted
+from .traced import Backward, Function, inside, smallest_normal, traced_step
 from .training_state import Trainer, space_of
 from .tripwire import READ_EVERY
-from .tuning import COMPILED_STEPS
+from .tuning import COMPILED_STEPS, COMPILED_ZONOTOPE_STEPS
 
 FIRST = 2  # steps that are always made by the rules: initial weights are points, and momentum begins with the second
 CLOSE = 1e-3  # of the width of an interval: what the order of sums may change
@@ -46,9 +50,10 @@ def why_not(
     recipe, threat = recipe or prepared.recipe, prepared.threat
     if recipe.compile is False:
         return "compile=False"
-    device = prepared.x.device.type
+    device, zonotopes = prepared.x.device.type, recipe.domain == "zonotope"
     reasons = {
-        "only steps on intervals are compiled": recipe.domain != "interval",
+        "only steps on all samples at once are the same every time on zonotopes": zonotopes
+        and recipe.batch_size is not None,
         "only steps on a CPU or with CUDA are compiled": device not in ("cpu", "cuda"),
         "only steps of torch.optim.SGD are the same every time": recipe.optimizer is not torch.optim.SGD,
         "an option that is a tensor can change": any(
@@ -65,8 +70,9 @@ def why_not(
         ),
     }
     found = next((reason for reason, holds in reasons.items() if holds), None)
-    if found is None and recipe.compile == "auto" and steps < COMPILED_STEPS:
-        return f"fewer than {COMPILED_STEPS} steps do not make up for compiling"
+    enough = COMPILED_ZONOTOPE_STEPS if zonotopes else COMPILED_STEPS
+    if found is None and recipe.compile == "auto" and steps < enough:
+        return f"fewer than {enough} steps do not make up for compiling"
     return found
 
 
@@ -81,9 +87,9 @@ class _Pending(NamedTuple):
 
 
 class CompiledSteps:
-    """The steps of a run on intervals, one function for each length of a batch.
+    """The steps of a run, one function for each length of a batch.
 
-    From one step to the next only tensors of bounds are handed on: ``show`` puts them where everyone can see them.
+    From one step to the next only tensors are handed on: ``show`` puts them where everyone can see them.
     """
 
     def __init__(
@@ -92,26 +98,38 @@ class CompiledSteps:
         self.trainer, self.backward, self.by_rules = trainer, backward, by_rules
         self.plain = [value.detach() for value in plain]  # the same memory, in which the plain optimizer writes
         self.space, self.device = space_of(trainer.model), prepared.x.device
-        samples = torch.arange(len(prepared.x), device=self.device)
-        self._data = prepared.threat.lift(None, prepared.x, prepared.targets, samples)
-        self._tensors = inside(self._data)
+        zonotopes = prepared.recipe.domain == "zonotope"
+        self.state: StepState = Zonotopes(trainer) if zonotopes else Intervals(trainer)
+        self.fixed_rates = zonotopes  # a number in the trace, not an input of it
+        self._prepared = prepared
         self._functions: dict[int, Function] = {}
         self._groups = trainer.optimizer.param_groups
         self._options = self._fixed_options()
         self._tiny, self._rates = smallest_normal(prepared.x), torch.zeros(len(self._groups), dtype=prepared.x.dtype)
         self._held: list[float] = []
-        self._bounds: list[Tensor] | None = None  # after the last step, where they are not shown yet
+        self._made: list[Tensor] | None = None  # the state after the last step, where it is not shown yet
         self._pending: list[_Pending] = []
         small = sum(parameter.numel() for parameter in trainer.parameters()) <= SMALL
         self.every = READ_EVERY if self.device.type == "cuda" and small else 1
+
+    @cached_property
+    def _data(self) -> Lifted:
+        """All samples as sets; made with the first step, since a resumed run must hand out no symbols before."""
+        prepared, space = self._prepared, self.space if isinstance(self.state, Zonotopes) else None
+        samples = torch.arange(len(prepared.x), device=self.device)
+        return prepared.threat.lift(space, prepared.x, prepared.targets, samples)
+
+    @cached_property
+    def _tensors(self) -> list[Tensor]:
+        return inside(self._data)
 
     def step(self, index: Tensor, number: int) -> Set:
         """The next step on a batch, and that of the schedule; gives the loss before it."""
         rates = [float(group["lr"]) for group in self._groups]
         if self._same_program(rates):
-            before = self._bounds
+            before = self._made
             if before is None:
-                before = [leaf.set.bounds for leaf in leaves_of(self.trainer)]
+                before = self.state.tensors()
             loss, flags, first = self._compiled_step(index, rates, before)
             self._pending.append(_Pending(number, index, rates, before, flags))
             if first or len(self._pending) >= self.every:
@@ -119,7 +137,7 @@ class CompiledSteps:
         else:
             self.settle()
             self.show()
-            before = [leaf.set.bounds for leaf in leaves_of(self.trainer)]
+            before = self.state.tensors()
             loss = self._again(_Pending(number, index, rates, before, self._tiny), watched=True).set
         if self.trainer.schedule is not None:
             self.trainer.schedule.step()
@@ -133,18 +151,17 @@ class CompiledSteps:
         function, first = self._functions.get(index.size(0)), False
         if function is None:
             self.show()
-            step = traced_step(self.trainer, self.plain, self.backward, self._data, given)
+            step = traced_step(self.trainer, self.plain, self.backward, self._data, given, self.state)
             function, first = compiled(step.graph, given), True
             self._functions[index.size(0)] = function
-        *self._bounds, loss, flags = function(*given)
+        *self._made, loss, flags = function(*given)
         return Set(loss, None, self.space), flags, first
 
     def show(self) -> None:
         """The sets of the trainer as they are after the last step."""
-        bounds, self._bounds = self._bounds, None
-        if bounds is not None:
-            for leaf, new in zip(leaves_of(self.trainer), bounds, strict=True):
-                hold(leaf, new)
+        made, self._made = self._made, None
+        if made is not None:
+            self.state.put(made)
 
     def _fixed_options(self) -> list[dict[str, Any]]:
         return [{key: x for key, x in group.items() if key not in ("params", "lr")} for group in self._groups]
@@ -153,6 +170,8 @@ class CompiledSteps:
         """Whether nothing but learning rates has changed, and these are such as the traced step is right for."""
         unit = rounding.TINY[self._tiny.dtype]
         fits = all(unit <= rate <= rounding.LARGEST[self._tiny.dtype] for rate in rates)
+        if self.fixed_rates and self._held:
+            fits = fits and rates == self._held
         return fits and (self.trainer.schedule is None or self._fixed_options() == self._options)
 
     # --- steps that are looked at -------------------------------------------------------------------------------------
@@ -169,18 +188,17 @@ class CompiledSteps:
             self.space.count_step(self.trainer.optimizer)
         if bad == len(pending):
             return
-        made, self._bounds = self._bounds, None
+        made, self._made = self._made, None
         for one in pending[bad:]:
             self._again(one, watched=len(pending) == 1)
         if require_alike:
             assert made is not None
-            _require_alike(made, [leaf.set.bounds for leaf in leaves_of(self.trainer)])
-            self._bounds = made  # a resumed run has another first step
+            _require_alike(*map(self.state.bounds, (made, self.state.tensors())))
+            self._made = made  # a resumed run has another first step
 
     def _again(self, one: _Pending, watched: bool) -> Bounded:
         """A step by the rules, from where it began; it counts once."""
-        for leaf, bounds in zip(leaves_of(self.trainer), one.before, strict=True):
-            hold(leaf, bounds)
+        self.state.put(one.before)
         now = [group["lr"] for group in self._groups]
         try:
             for group, rate in zip(self._groups, one.rates, strict=True):

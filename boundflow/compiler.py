@@ -20,7 +20,8 @@ import torch
 from torch import Tensor
 from torch.fx import GraphModule
 
-from .traced import Function, NotTraceable
+from .step_state import NotTraceable
+from .traced import Function
 
 # nothing reordered or contracted, and tanh as it is: ``2 sigmoid(2 x) - 1`` would cancel
 FLAGS: dict[str, object] = {
@@ -50,7 +51,7 @@ KNOWN = frozenset(
         "t transpose permute view reshape _unsafe_view expand unsqueeze squeeze flatten unflatten alias detach clone "
         "copy unbind select slice stack cat flip index index_select gather split _to_copy to lift_fresh_copy "
         "zeros ones full zeros_like ones_like full_like new_zeros new_ones new_full new_empty empty empty_like fill "
-        "zero"
+        "zero diag_embed diagonal constant_pad_nd nan_to_num sort index_put index_copy index_add scatter_add"
     ).split()
 )
 _COMPILED: dict[tuple[object, ...], Function] = {}  # of this process
@@ -62,10 +63,15 @@ def compiled(graph: GraphModule, given: Sequence[Tensor]) -> Function:
     require_known_roundings(graph)
     key = _key(graph, given)
     with _LOCK:
-        if key not in _COMPILED:
-            _COMPILED[key] = _by_inductor(graph, given)
-        function = _COMPILED[key]
-    return Replayed(function, given) if given[0].is_cuda else function
+        try:
+            if key not in _COMPILED:
+                _COMPILED[key] = _by_inductor(graph, given)
+            function = _COMPILED[key]
+            return Replayed(function, given) if given[0].is_cuda else function
+        except NotTraceable:
+            raise
+        except Exception as error:  # of whatever kind: the rules make the step without it
+            raise NotTraceable(f"the compiler failed ({type(error).__name__}: {str(error)[:200]})") from error
 
 
 def _key(graph: GraphModule, given: Sequence[Tensor]) -> tuple[object, ...]:

@@ -9,6 +9,7 @@ thread-local variable alone would not reach those).
 from __future__ import annotations
 
 import threading
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -54,6 +55,20 @@ class using:
 
     def __exit__(self, *exception: object) -> None:
         thread.arithmetic = self.before
+
+
+def bookkeeping() -> AbstractContextManager[object]:
+    """For tables of rows and positions, which hold no numbers of sets.
+
+    They are the same in every step that a traced one stands for, so the trace has them as constants, and may look at
+    them.
+    """
+    if thread.arithmetic.deferred is None:
+        return nullcontext()
+    from torch.fx.experimental.proxy_tensor import disable_proxy_modes_tracing  # takes a while to import
+
+    apart: AbstractContextManager[object] = disable_proxy_modes_tracing()
+    return apart
 
 
 def keeps_by_sample() -> bool:

@@ -18,7 +18,9 @@ import torch
 from torch import Tensor
 
 from . import rounding
+from .context import bookkeeping, thread
 from .rows import NO_ROWS, Rows
+from .tuning import LOOK_FOR_ZEROS
 
 
 class View(NamedTuple):
@@ -29,6 +31,7 @@ class View(NamedTuple):
     known: Tensor
     deep: Tensor  # for each known row, its place among the deep rows
     other: Tensor
+    in_order: bool  # whether all derived symbols are there, in their order
 
 
 class Expansion:
@@ -51,10 +54,12 @@ class Expansion:
         """Cached with the rows, and dropped with them."""
         if self not in rows._views:
             device = self.weights.device
-            (derived, which), (known, deep) = _places(self.derived, rows), _places(self.deep, rows)
+            (derived, which), (known, deep) = self.derived.found(rows.numbers), self.deep.found(rows.numbers)
             indices = (derived, which[derived], known, deep[known], ~derived & ~known)
-            where = (torch.from_numpy(np.flatnonzero(x) if x.dtype == bool else x).to(device) for x in indices)
-            rows._views[self] = View(*where)
+            in_order = bool(derived.sum() == len(self.derived) and (np.diff(which[derived]) > 0).all())
+            with bookkeeping():
+                where = [torch.from_numpy(np.flatnonzero(x) if x.dtype == bool else x).to(device) for x in indices]
+            rows._views[self] = View(where[0], where[1], where[2], where[3], where[4], in_order)
         return rows._views[self]
 
     def expanded(self, elements: Tensor, rows: Rows) -> tuple[Tensor, Tensor]:
@@ -64,14 +69,14 @@ class Expansion:
         own sum, and for sums that it becomes part of.
         """
         view = self.view(rows)
-        coefficients, which = elements[:, view.derived], view.which
-        used = (coefficients != 0).any(0)
-        if 2 * int(used.sum()) < len(used):  # a hidden unit depends on its own weights only
+        coefficients, which, weights = elements[:, view.derived], view.which, self.weights
+        large = coefficients.numel() * len(self.deep) > LOOK_FOR_ZEROS and thread.arithmetic.deferred is None
+        used = (coefficients != 0).any(0) if large else None
+        if used is not None and 2 * int(used.sum()) < len(used):  # a hidden unit depends on its own weights only
             coefficients, which = coefficients[:, used], which[used]
-        weights = self.weights
         if 2 * len(which) < len(self.derived):
             weights = weights[which]
-        elif len(which) < len(self.derived) or not bool((which[1:] > which[:-1]).all()):
+        elif not view.in_order or len(which) < len(view.which):
             coefficients = coefficients.new_zeros(len(elements), len(weights)).index_copy_(1, which, coefficients)
         total = coefficients @ weights.to(coefficients.dtype)  # of a tensor in another dtype: one more rounding each
         error = coefficients.abs().sum(1) * rounding.gamma(len(self.derived) + 4, total.dtype)
@@ -92,13 +97,3 @@ class Expansion:
         weights = [deep.place(part.weights.T, part.deep).T for part in parts]
         numbers = np.concatenate([part.derived.numbers for part in parts])
         return Expansion(Rows(numbers), deep, torch.cat(weights).contiguous())
-
-
-def _places(among: Rows, rows: Rows) -> tuple[np.ndarray, np.ndarray]:
-    """Which rows stand among others, and where."""
-    if not len(among):
-        return np.zeros(len(rows), dtype=bool), np.zeros(len(rows), dtype=np.int64)
-    order = np.argsort(among.numbers, kind="stable")
-    place = np.searchsorted(among.numbers, rows.numbers, sorter=order)
-    found = order[np.minimum(place, len(order) - 1)]
-    return among.numbers[found] == rows.numbers, found

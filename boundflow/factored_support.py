@@ -280,7 +280,7 @@ class _OwnTerms:
         space.require_known(batch.numbers, batch.parts)
         self.batch: Batch = batch
         self.table, self.budgets = space.table, space.budgets
-        own = form.rows.split()[2].to(form.center.device)
+        own = form.rows.split(form.center.device)[2]
         self.rows = form.generators[own]  # (features, lines, units)
         self.deep_places = batch.deep(factors.expansion)
         self.deep = len(factors.expansion.deep)

@@ -43,6 +43,7 @@ class Factors:
         self.expansion = expansion
         self.ready = range(0)  # the lines of the first factor that are expanded
         self.deep_b: Tensor | None = None
+        self.second: Tensor | None = None
 
     def start_second(self) -> None:
         """Expand the second factor and the bias, which every part needs."""
@@ -54,6 +55,24 @@ class Factors:
         self.norm_b = box(self.deep_b, 2)
         if self.bias is not None:
             self.deep_bias, self.error_bias = self._deep(self.bias.generators, self.bias.rows, width)
+            self.norm_bias = box(self.deep_bias, 1)
+
+    def _second(self, center: Tensor) -> Tensor:
+        """Lines of the first factor times the second, and the bias: one product, in which the bias is multiplied by 1.
+
+        So few inner terms cost less than one more pass over the result. It is written where that of the last lines
+        stood, which were used up by then: fresh memory would cost as much as the product itself.
+        """
+        assert self.deep_b is not None
+        if self.bias is not None:
+            center = torch.nn.functional.pad(center, (0, 1), value=1.0)
+        if self.second is None:
+            parts = (self.deep_b,) if self.bias is None else (self.deep_b, self.deep_bias.unsqueeze(0))
+            self.second = torch.cat(parts).flatten(1)
+            self.total = self.second.new_empty(len(center), self.second.shape[1])
+        if len(center) > len(self.total):
+            return center @ self.second
+        return torch.mm(center, self.second, out=self.total[: len(center)])
 
     def _deep(self, generators: Tensor, rows: Rows, count: int) -> tuple[Tensor, Tensor]:
         """Coefficients of ``count`` elements over the deep rows; all zero where there are no rows."""
@@ -75,22 +94,21 @@ class Factors:
     def part(self, begin: int, end: int) -> tuple[Tensor, Tensor]:
         """Coefficients (elements, deep rows) of the lines from begin to end, and what they may be off by, summed.
 
-        Errors of expansions are twice what they have to be and more, and so is gamma: that pays for the roundings of
-        these sums, and for the addition of the bias.
+        Those of the lines before are overwritten. Errors of expansions are twice what they have to be and more, and so
+        is gamma: that pays for the roundings of these sums.
         """
-        center, inner = self.a.center[begin:end], self.b.center.shape[0]
+        center, (inner, width) = self.a.center[begin:end], self.b.center.shape
         self.start_second()
         assert self.deep_b is not None
-        total = torch.einsum("im,mjk->ijk", center, self.deep_b)
+        total = self._second(center).view(len(center), width, -1)
         unit = rounding.gamma(inner + 4, total.dtype)
         off = center.abs() @ (self.error_b + unit * self.norm_b)
         if len(self.a.rows):
             deep_a, error_a = self.lines(begin, end)
-            total = total.add_(torch.einsum("imk,mj->ijk", deep_a, self.b.center))
+            total.baddbmm_(self.b.center.T.expand(len(center), width, inner), deep_a)
             off = off + (error_a + unit * box(deep_a, 2)) @ self.b.center.abs()
         if self.bias is not None:
-            total = total + self.deep_bias
-            off = off + self.error_bias
+            off = off + self.error_bias + unit * self.norm_bias
         return total.flatten(0, 1), off.flatten()
 
 
@@ -117,5 +135,5 @@ class Softened(Factors):
         off = off + rounding.gamma(p.shape[1] + 4, total.dtype) * box(total, 2)
         mean = torch.einsum("ic,ick->ik", p, total)
         total = (total - mean.unsqueeze(1)).mul_(p.unsqueeze(2))
-        off = p * (off + (p * off).sum(1, keepdim=True))
-        return total.flatten(0, 1), off.flatten()
+        error = p * (off + (p * off).sum(1, keepdim=True))
+        return total.flatten(0, 1), error.flatten()

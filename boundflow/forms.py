@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from . import rounding
+from .budgets import sum_of_moduli
 from .context import thread
 from .rows import NO_ROWS, Rows
 from .sample_axis import SampleAxis
@@ -47,15 +48,15 @@ class Form:
         if batch is None:
             return self
         assert self.axis is not None
-        rest, where, own = self.rows.split()
         device = self.center.device
-        values = self.generators[own.to(device)].movedim(self.axis, 1)
+        rest, where, own = self.rows.split(device)
+        values = self.generators[own].movedim(self.axis, 1)
         apart = values.new_zeros(*values.shape[:2], len(batch), *values.shape[2:])
         every = torch.arange(len(batch), device=device)
         apart[:, every, every] = values
         apart = batch.written_out(apart).movedim(1, self.axis)
         rows = rest.union(batch.written)
-        generators = rows.place(self.generators[where.to(device)], rest) + rows.place(apart, batch.written)
+        generators = rows.place(self.generators[where], rest) + rows.place(apart, batch.written)
         radius = self.radius
         if rest.meets(batch):  # the same symbol twice: adding its rows rounds
             shares = thread.arithmetic.shares
@@ -71,7 +72,7 @@ class Form:
         shares = thread.arithmetic.shares
         if shares is not None and shares.spread(self.rows) is not None:  # some rows are those of other processes
             return rounding.up(shares.moduli(self.generators, self.rows) + self.radius)
-        total = torch.linalg.vector_norm(self.generators, ord=1, dim=0)
+        total = sum_of_moduli(self.generators, 0)
         return rounding.up(total * (1 + rounding.gamma(len(self.rows), total.dtype)) + self.radius)
 
     @cached_property

@@ -28,8 +28,9 @@ from .losses import LOSSES
 from .out_of_memory import needs_less
 from .prepared import Prepared
 from .recipe import Recipe
+from .step_state import NotTraceable, hold, leaves_of
 from .threats import Lifted, Threat
-from .traced import Function, NotTraceable, hold, inside, leaves_of, smallest_normal, traced_step
+from .traced import Function, inside, smallest_normal, traced_step
 from .training import _Run, certify
 from .tripwire import REASONS
 from .tuning import COMPILED_STEPS
@@ -199,6 +200,8 @@ def _why_one_by_one(runs: Sequence[_Run], recipe: Recipe) -> str | None:
             return reason
     if recipe.compile == "auto" and len(runs) * len(runs[0].batches) < COMPILED_STEPS:
         return f"fewer than {COMPILED_STEPS} steps of all runs do not make up for compiling"
+    if recipe.domain != "interval":
+        return "only runs on intervals are made together"
     if recipe.schedule is not None:
         return "a schedule"
     if runs[0].prepared.x.device.type != "cpu":

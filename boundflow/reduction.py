@@ -26,6 +26,7 @@ from torch import Tensor
 
 from . import rounding
 from .budgets import FREE, box
+from .context import bookkeeping
 from .errors import MixedSymbols
 from .expansion import Expansion
 from .rows import NO_ROWS, Rows
@@ -39,8 +40,8 @@ if TYPE_CHECKING:
 
 def girard(rows: Tensor) -> Tensor:
     """``|row|_1 - |row|_inf``: what is lost at least if a row becomes a box (Girard 2005)."""
-    norm: Callable[..., Tensor] = torch.linalg.vector_norm
-    return norm(rows, ord=1, dim=1) - norm(rows, ord=torch.inf, dim=1)
+    moduli = rows.abs()
+    return moduli.sum(1) - moduli.amax(1)
 
 
 def longest(rows: Tensor) -> Tensor:
@@ -70,7 +71,7 @@ def promote(space: Symbols, optimizer: torch.optim.Optimizer) -> None:
 def reduce(space: Symbols, optimizer: torch.optim.Optimizer) -> None:
     """Bring all state of an optimizer under the row budget, and its radii into rows."""
     with torch.no_grad():
-        state = _state(optimizer)
+        state = state_of(optimizer)
         if not state:
             return
         for tensor in state:
@@ -79,7 +80,8 @@ def reduce(space: Symbols, optimizer: torch.optim.Optimizer) -> None:
         kept, dropped = _split(space, stacked, rows, (space.order - 1) * len(radius))
         lost = _of_all(space, "dropped rows", _boxes(stacked, dropped))
         boxed = rounding.up(radius + lost)
-        numbers = np.concatenate((rows.numbers[kept.cpu().numpy()], space.fresh(len(radius)).numbers))
+        with bookkeeping():
+            numbers = np.concatenate((rows.numbers[kept.cpu().numpy()], space.fresh(len(radius)).numbers))
         generators = _with_diagonal(stacked, kept, boxed)
         derived, scale = _derive(space, optimizer, *_here(space, generators, Rows(numbers)))
         begin = 0
@@ -143,20 +145,18 @@ def _here(space: Symbols, generators: Tensor, rows: Rows) -> tuple[Tensor, Rows]
 
 
 def _split(space: Symbols, stacked: Tensor, rows: Rows, budget: int) -> tuple[Tensor, Tensor]:
-    """Which rows to keep: all owned ones, and the free ones that the method finds worth it."""
-    free = torch.from_numpy(np.flatnonzero(space.owners_and_parts(rows.numbers)[1] == FREE)).to(stacked.device)
+    """Which rows to keep, and which not: all owned ones, and then the free ones that the method finds worth it."""
+    is_free = space.owners_and_parts(rows.numbers)[1] == FREE
+    with bookkeeping():
+        owned, free = (torch.from_numpy(np.flatnonzero(x)).to(stacked.device) for x in (~is_free, is_free))
     some = max(1, _lines(stacked) * stacked.shape[1] // len(stacked))
     parts = [METHODS[space.reduction](stacked[:, index].T.contiguous()) for index in torch.split(free, some)]
     scores, shares = torch.cat([stacked.new_empty(0), *parts]), space.arithmetic.shares
     if shares is not None:  # the worst rows of all processes are dropped
-        kept = torch.ones(len(rows), dtype=torch.bool, device=stacked.device)
-        kept[free] = shares.best(scores, budget)
-        return kept.nonzero().flatten(), (~kept).nonzero().flatten()
-    score = stacked.new_full((len(rows),), torch.inf)
-    score[free] = scores
-    order = torch.argsort(score, descending=True, stable=True)
-    keep = len(rows) - len(free) + budget
-    return order[:keep].sort().values, order[keep:].sort().values
+        best = shares.best(scores, budget)
+        return torch.cat((owned, free[best])), free[~best]
+    order = free[torch.argsort(scores, descending=True, stable=True)]
+    return torch.cat((owned, order[:budget])), order[budget:]
 
 
 def _boxes(stacked: Tensor, dropped: Tensor) -> Tensor:
@@ -170,14 +170,12 @@ def _with_diagonal(stacked: Tensor, kept: Tensor, boxed: Tensor) -> Tensor:
     A line never moves to the right, so what is still to be read is never written over.
     """
     scalars, width = len(boxed), len(kept) + len(boxed)
-    flat = stacked.view(-1)
-    if width < stacked.shape[1]:
-        size = _lines(stacked)
-        for begin in range(0, scalars, size):
-            part = stacked[begin : begin + size].index_select(1, kept)
-            target = flat[begin * width : (begin + len(part)) * width].view(len(part), width)
-            target[:, : len(kept)] = part
-            target[:, len(kept) :] = 0.0
+    flat, size = stacked.view(-1), _lines(stacked)
+    for begin in range(0, scalars, size):
+        part = stacked[begin : begin + size].index_select(1, kept)
+        target = flat[begin * width : (begin + len(part)) * width].view(len(part), width)
+        target[:, : len(kept)] = part
+        target[:, len(kept) :] = 0.0
     generators = flat[: scalars * width].view(scalars, width)
     generators[:, len(kept) :].diagonal().copy_(boxed)
     return generators
@@ -198,7 +196,7 @@ def _require_own(space: Symbols, tensor: Bounded) -> None:
         raise MixedSymbols("the optimizer is attached to other symbols than its model was lifted with")
 
 
-def _state(optimizer: torch.optim.Optimizer) -> list[Bounded]:
+def state_of(optimizer: torch.optim.Optimizer) -> list[Bounded]:
     """Every set the optimizer holds, once."""
     held = [*_parameters(optimizer)]
     for values in optimizer.state.values():

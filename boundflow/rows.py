@@ -17,11 +17,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from .context import thread
+from .context import bookkeeping, thread
 
 if TYPE_CHECKING:
     from .expansion import Expansion, View
     from .sample_axis import Samples
+
+CPU = torch.device("cpu")
 
 
 class Batch:
@@ -35,6 +37,7 @@ class Batch:
         self.numbers, self.first, self.samples, self.parts, self.guests = numbers, first, samples, parts, guests
         distinct, places = np.unique(numbers, return_inverse=True)
         self.distinct, self.places = Rows(distinct), torch.from_numpy(places.reshape(numbers.shape))
+        self._places_on: dict[torch.device, Tensor] = {CPU: self.places}
         self._deep: dict[Expansion, Tensor] = {}
         self.whose: Samples | None = None  # as sets know them: `Samples.of`
 
@@ -57,7 +60,8 @@ class Batch:
             values = values[:, mine.to(values.device)] if values.shape[1] == len(self) else values
         out = values.new_zeros(len(self.written), *values.shape[2:])
         flat = values.transpose(0, 1).reshape(-1, *values.shape[2:])
-        return out.index_add_(0, places.flatten().to(values.device), flat)
+        places = self.places_on(values.device) if shares is None else places.to(values.device)
+        return out.index_add_(0, places.flatten(), flat)
 
     @property
     def written(self) -> Rows:
@@ -70,23 +74,33 @@ class Batch:
 
         Feature by feature: own values can be the largest tensor of a step, and no copy of them is made.
         """
-        where = rows.positions(self.written)
+        device = generators.device
+        where = rows.positions(self.written, device)
         if thread.arithmetic.shares is not None:
-            generators[where if isinstance(where, slice) else where.to(generators.device)] += self.written_out(values)
+            generators[where] += self.written_out(values)
             return generators
-        places = self.places + where.start if isinstance(where, slice) else where[self.places]
+        places = self.places_on(device)
+        places = places + where.start if isinstance(where, slice) else where[places]
         for feature, part in enumerate(values):
-            generators.index_add_(0, places[:, feature].to(generators.device), part)
+            generators.index_add_(0, places[:, feature], part)
         return generators
+
+    def places_on(self, device: torch.device) -> Tensor:
+        """Where each symbol stands among the distinct ones."""
+        if device not in self._places_on:
+            with bookkeeping():
+                self._places_on[device] = self.places.to(device)
+        return self._places_on[device]
 
     def deep(self, expansion: Expansion) -> Tensor:
         """Where each symbol stands among the deep rows of an expansion, (B, F); the number of rows if nowhere."""
         found = self._deep.get(expansion)
         if found is None:
             view = expansion.view(self.distinct)
-            place = torch.full((len(self.distinct),), len(expansion.deep), device=view.known.device)
-            place[view.known] = view.deep
-            found = place[self.places.to(place.device)]
+            with bookkeeping():
+                place = torch.full((len(self.distinct),), len(expansion.deep), device=view.known.device)
+                place[view.known] = view.deep
+                found = place[self.places_on(place.device)]
             self._deep = {expansion: found}  # at once: another thread may be reading
         return found
 
@@ -97,7 +111,7 @@ class Rows:
     What was worked out about other rows is forgotten with them: test inputs come and go, parameters stay.
     """
 
-    __slots__ = ("__weakref__", "_meets", "_positions", "_unions", "_views", "batch", "numbers")
+    __slots__ = ("__weakref__", "_meets", "_order", "_positions", "_split", "_unions", "_views", "batch", "numbers")
 
     def __init__(self, numbers: np.ndarray, batch: Batch | None = None):
         self.numbers = numbers
@@ -106,12 +120,25 @@ class Rows:
         self._meets: WeakKeyDictionary[Batch, bool] = WeakKeyDictionary()
         self._unions: WeakKeyDictionary[Rows, Rows] = WeakKeyDictionary()
         self._positions: WeakKeyDictionary[Rows, slice | Tensor] = WeakKeyDictionary()
+        self._order: tuple[np.ndarray, np.ndarray] | None = None
+        self._split: dict[torch.device, tuple[Rows, Tensor, Tensor]] = {}
 
     def __reduce__(self) -> tuple[type[Rows], tuple[np.ndarray, Batch | None]]:
         return Rows, (self.numbers, self.batch)
 
     def __len__(self) -> int:
         return len(self.numbers)
+
+    def found(self, numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Which of the numbers are among these rows, and where."""
+        if not len(self.numbers):
+            return np.zeros(len(numbers), dtype=bool), np.zeros(len(numbers), dtype=np.int64)
+        if self._order is None:
+            order = np.argsort(self.numbers, kind="stable")
+            self._order = order, self.numbers[order]
+        order, ascending = self._order
+        places = np.minimum(np.searchsorted(ascending, numbers), len(ascending) - 1)
+        return ascending[places] == numbers, order[places]
 
     def union(self, other: Rows) -> Rows:
         """These rows, then those of ``other`` that are new: the longer operand keeps its order."""
@@ -121,7 +148,7 @@ class Rows:
             return other.union(self)
         if other not in self._unions:
             assert self.batch is None or other.batch is None or self.batch is other.batch
-            new = other.numbers[~np.isin(other.numbers, self.numbers)]
+            new = other.numbers[~self.found(other.numbers)[0]]
             numbers = np.concatenate((self.numbers, new))
             self._unions[other] = Rows(numbers, self.batch or other.batch) if len(new) else self
         return self._unions[other]
@@ -134,35 +161,43 @@ class Rows:
         if thread.arithmetic.shares is not None:
             return thread.arithmetic.shares.spread(self) is not None
         if batch not in self._meets:
-            self._meets[batch] = bool(np.isin(batch.distinct.numbers, self.numbers).any())
+            self._meets[batch] = bool(self.found(batch.distinct.numbers)[0].any())
         return self._meets[batch]
 
-    def split(self) -> tuple[Rows, Tensor, Tensor]:
+    def split(self, device: torch.device | None = None) -> tuple[Rows, Tensor, Tensor]:
         """The rows that are not own, where they stand, and where the own rows stand by feature."""
-        assert self.batch is not None
-        own = self.numbers < 0
-        by_feature = np.flatnonzero(own)[np.argsort(self.batch.first - self.numbers[own])]
-        return Rows(self.numbers[~own]), torch.from_numpy(np.flatnonzero(~own)), torch.from_numpy(by_feature)
+        device = device or CPU
+        if device not in self._split:
+            assert self.batch is not None
+            own = self.numbers < 0
+            by_feature = np.flatnonzero(own)[np.argsort(self.batch.first - self.numbers[own])]
+            with bookkeeping():
+                where, features = (torch.from_numpy(x).to(device) for x in (np.flatnonzero(~own), by_feature))
+            self._split[device] = Rows(self.numbers[~own]), where, features
+        return self._split[device]
 
-    def positions(self, part: Rows) -> slice | Tensor:
-        """Where the rows of ``part``, all of them among these, stand."""
-        if part not in self._positions:
+    def positions(self, part: Rows, device: torch.device | None = None) -> slice | Tensor:
+        """Where the rows of ``part``, all of them among these, stand; of one space, all are on one device."""
+        found = self._positions.get(part)
+        if isinstance(found, Tensor) and found.device != (device or CPU):
+            found = None
+        if found is None:
             if np.array_equal(self.numbers[: len(part)], part.numbers):
-                self._positions[part] = slice(0, len(part))
+                found = slice(0, len(part))
             else:
-                order = np.argsort(self.numbers)
-                found = order[np.searchsorted(self.numbers, part.numbers, sorter=order)]
-                assert np.array_equal(self.numbers[found], part.numbers)
-                self._positions[part] = torch.from_numpy(found)
-        return self._positions[part]
+                held, places = self.found(part.numbers)
+                assert held.all()
+                with bookkeeping():
+                    found = torch.from_numpy(places).to(device or CPU)
+            self._positions[part] = found
+        return found
 
     def place(self, generators: Tensor, part: Rows) -> Tensor:
         """``generators`` of the rows ``part``, padded with zero rows to these rows."""
         if part is self:
             return generators
         out = generators.new_zeros(len(self), *generators.shape[1:])
-        where = self.positions(part)
-        out[where if isinstance(where, slice) else where.to(out.device)] = generators
+        out[self.positions(part, out.device)] = generators
         return out
 
 

@@ -21,7 +21,7 @@ from torch import Tensor
 
 from . import rounding
 from .budgets import largest
-from .context import thread
+from .context import bookkeeping, thread
 from .rows import Batch
 
 
@@ -110,13 +110,14 @@ class SampleAxis:
         size, device = tensor.shape[self.position], tensor.device
         if size < 2:
             return None
-        positions = torch.arange(1, size + 1, device=device)  # counted from one: a zero is something else put there
-        moved = f(positions.view(self._line(tensor.dim(), self.position, size)).expand(tensor.shape), 0)
-        positions = positions.to(moved.device)
-        for axis in range(-moved.dim(), 0):
-            if moved.shape[axis] == size:
-                if bool((moved == positions.view(self._line(moved.dim(), axis, size))).all()):
-                    return self.at(axis)
+        with bookkeeping():
+            positions = torch.arange(1, size + 1, device=device)  # from one: a zero is something else put there
+            moved = f(positions.view(self._line(tensor.dim(), self.position, size)).expand(tensor.shape), 0)
+            positions = positions.to(moved.device)
+            for axis in range(-moved.dim(), 0):
+                if moved.shape[axis] == size:
+                    if bool((moved == positions.view(self._line(moved.dim(), axis, size))).all()):
+                        return self.at(axis)
         return None
 
     @staticmethod

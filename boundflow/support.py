@@ -19,6 +19,7 @@ import torch
 from torch import Tensor
 
 from .budgets import Columns, Kind, OwnTerms, box, term
+from .context import bookkeeping
 from .expansion import Expansion, View
 from .factored_support import Group, groups, reach
 from .factors import Factors
@@ -135,17 +136,17 @@ class Support:
         """
         shares = self.space.arithmetic.shares
 
-        def reach(coefficients: Tensor, own: Sequence[OwnTerms] = ()) -> Tensor:
+        def reach(coefficients: Tensor, own: Sequence[OwnTerms] = (), spent: bool = True) -> Tensor:
             if shares is not None:
                 return shares.reach(columns, coefficients, error, own)
-            return columns.reach(coefficients, own) + error
+            return columns.reach(coefficients, own, spent) + error
 
         if own is None:
             return reach(coefficients).unsqueeze(0)
         both = []
         coefficients = own.placed(coefficients, part, begin, budgeted=False)
         if clean:
-            both.append(reach(coefficients, own.unplaced(part, begin, clean=True)))
+            both.append(reach(coefficients, own.unplaced(part, begin, clean=True), spent=False))
         coefficients = own.placed(coefficients, part, begin, budgeted=True)
         both.append(reach(coefficients, own.unplaced(part, begin, clean=False)))
         return torch.stack(both[::-1])
@@ -162,7 +163,9 @@ class Support:
         if found is not None and found[0]() is expansion and found[1] == parts:
             return found[2]
         numbers = np.concatenate((expansion.deep.numbers, rows.numbers[other.cpu().numpy()]))
-        columns = Columns(*self.space.owners_and_parts(numbers), self.space.table, self.space.budgets, other.device)
+        with bookkeeping():
+            sorting = self.space.owners_and_parts(numbers), self.space.table, self.space.budgets
+            columns = Columns(*sorting[0], *sorting[1:], other.device)
         self._columns[key] = ref(expansion), parts, columns
         return columns
 
@@ -216,20 +219,22 @@ class _Own:
         assert batch is not None and form.axis is not None
         space.require_known(batch.numbers, batch.parts)
         self.table, self.budgets, self.batch, device = space.table, space.budgets, batch, form.center.device
-        self.rows = rows.split()[2].to(device)
+        self.rows = rows.split(device)[2]
         shape = [1] * form.center.dim()
         shape[form.axis] = len(batch)
-        positions = torch.arange(len(batch), device=device).view(shape).expand(form.center.shape)
-        self.positions = positions.permute([axis - 1 for axis in axes[1:]]).flatten()
-        self.places, self.deep = batch.deep(expansion), len(expansion.deep)
-        self.samples = torch.from_numpy(batch.samples).to(device)
-        self.all_known = bool((self.places < self.deep).all())
         budgeted = [self.budgets[self.table[part].clause] is not None for part in batch.parts.tolist()]
-        self.by_budget = [torch.tensor([b is which for b in budgeted], device=device) for which in (False, True)]
         self.any = [any(not b for b in budgeted), any(budgeted)]
+        with bookkeeping():
+            positions = torch.arange(len(batch), device=device).view(shape).expand(form.center.shape)
+            self.positions = positions.permute([axis - 1 for axis in axes[1:]]).flatten()
+            self.places, self.deep = batch.deep(expansion), len(expansion.deep)
+            self.samples = torch.from_numpy(batch.samples).to(device)
+            self.all_known = bool((self.places < self.deep).all())
+            self.by_budget = [torch.tensor([b is which for b in budgeted], device=device) for which in (False, True)]
 
     def others(self, view: View) -> Tensor:
-        return view.other[~torch.isin(view.other, self.rows)]
+        with bookkeeping():
+            return view.other[~torch.isin(view.other, self.rows)]
 
     def placed(self, coefficients: Tensor, elements: Tensor, begin: int, budgeted: bool) -> Tensor:
         """The coefficients with own ones, within a budget or outside any, added to the deep symbols they stand for.

@@ -14,7 +14,6 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -24,18 +23,15 @@ from . import rounding
 from .bounded import Bounded
 from .context import using
 from .errors import BoundFlowError
-from .forms import ball_form
+from .forms import Form, ball_form
 from .sets import Set
+from .step_state import Intervals, NotTraceable, StepState
 from .threats import Lifted
 from .training_state import Trainer, space_of
 
 Backward = Callable[[nn.Module, Lifted], Tensor]
 Function = Callable[..., tuple[Tensor, ...]]
 LEADING = 3  # inputs before the data: sample numbers, learning rates, the smallest normal number
-
-
-class NotTraceable(BoundFlowError):
-    """A step that looks at numbers to decide what to do, or is not the same function every time."""
 
 
 @dataclass(frozen=True)
@@ -45,23 +41,26 @@ class TracedStep:
     graph: GraphModule
     data: int  # tensors inside inputs and targets
     plain: int  # plain parameters
-    leaves: int  # sets that the step changes
+    leaves: int  # tensors that the step changes: bounds of sets, if these are intervals
 
 
 def traced_step(
-    trainer: Trainer, plain: Sequence[Tensor], backward: Backward, data: Lifted, given: Sequence[Tensor]
+    trainer: Trainer,
+    plain: Sequence[Tensor],
+    backward: Backward,
+    data: Lifted,
+    given: Sequence[Tensor],
+    state: StepState | None = None,
 ) -> TracedStep:
     """Trace the next step of a trainer on these inputs; the sets of the trainer are left as they were."""
     from torch.fx.experimental.proxy_tensor import make_fx  # takes a while to import
 
-    leaves = leaves_of(trainer)
+    state = state or Intervals(trainer)
+    leaves, parts, held = state.leaves(), len(inside(data)), len(state.tensors())
     before = [leaf.set for leaf in leaves]
-    if any(held.affine or held.exact or held.clean is not None for held in before):
-        raise NotTraceable("a parameter is a point, or more than an interval")
-    parts = len(inside(data))
-    function = _as_function(trainer, plain, backward, data, leaves, parts)
+    function = _as_function(trainer, plain, backward, data, state, parts)
     try:
-        with warnings.catch_warnings(), _options_kept(trainer):
+        with warnings.catch_warnings(), _options_kept(trainer), _expansions_kept(trainer):
             warnings.simplefilter("ignore")  # PyTorch's own, about its own
             graph = make_fx(function)(*given)
         after = [leaf.set for leaf in leaves]
@@ -69,12 +68,12 @@ def traced_step(
         reason = "the step looks at numbers, or does something that cannot be traced"
         raise NotTraceable(reason) from error
     finally:
-        for leaf, held in zip(leaves, before, strict=True):
-            leaf.set, leaf._recorded, leaf.grad = held, leaf._version, None
+        for leaf, kept in zip(leaves, before, strict=True):
+            leaf.set, leaf._recorded, leaf.grad = kept, leaf._version, None
     if [_kind(held) for held in after] != [_kind(held) for held in before]:
         raise NotTraceable("a step changes what is known of a parameter besides its bounds")
     _without_profiling(graph)
-    return TracedStep(graph, parts, len(plain), len(leaves))
+    return TracedStep(graph, parts, len(plain), held)
 
 
 def _as_function(
@@ -82,7 +81,7 @@ def _as_function(
     plain: Sequence[Tensor],
     backward: Backward,
     data: Lifted,
-    leaves: Sequence[Bounded],
+    state: StepState,
     parts: int,
 ) -> Function:
     """The step by the rules, as a function of tensors."""
@@ -93,10 +92,10 @@ def _as_function(
         arithmetic, space.arithmetic = space.arithmetic, replace(space.arithmetic, deferred=checks)
         try:
             with using(space.arithmetic):
-                for leaf, bounds in zip(leaves, tensors[parts + count :], strict=True):
-                    hold(leaf, bounds.clone())
-                for group, rate in zip(trainer.optimizer.param_groups, rates.unbind(0), strict=True):
-                    group["lr"] = rate
+                state.put([tensor.clone() for tensor in tensors[parts + count :]])
+                if isinstance(state, Intervals):  # of zonotopes, rates are numbers: `compiled.py` sees to it
+                    for group, rate in zip(trainer.optimizer.param_groups, rates.unbind(0), strict=True):
+                        group["lr"] = rate
                 loss = backward(trainer.model, _batch(data, tensors[:parts], index))
                 trainer.optimizer.step()
         finally:
@@ -104,7 +103,7 @@ def _as_function(
         assert isinstance(loss, Bounded)
         held = [_lies_inside(p, value) for p, value in zip(trainer.parameters(), tensors[parts:], strict=False)]
         flags = torch.stack((_all(checks), _all(held)))
-        return (*(leaf.set.bounds for leaf in leaves), loss.set.bounds, flags)
+        return (*state.tensors(), loss.set.bounds, flags)
 
     return step
 
@@ -135,6 +134,17 @@ def _options_kept(trainer: Trainer) -> Iterator[None]:
             group["lr"] = rate
 
 
+@contextmanager
+def _expansions_kept(trainer: Trainer) -> Iterator[None]:
+    """What derived symbols stand for, as it was."""
+    space = space_of(trainer.model)
+    before = dict(space._expansions), space.expansion
+    try:
+        yield
+    finally:
+        space._expansions, space.expansion = before
+
+
 def _without_profiling(graph: GraphModule) -> None:
     """Take out the marks that optimizers leave for a profiler."""
     for node in reversed(graph.graph.nodes):
@@ -154,50 +164,39 @@ def inside(data: Lifted) -> list[Tensor]:
         if isinstance(part, Bounded):
             form = part.set._form
             found += [part.set.bounds.contiguous(), *((form.center, form.radius) if form is not None else ())]
+            found += [form.generators] if form is not None and part.set.affine else []
         else:
             found.append(part)
     return found
 
 
 def _batch(data: Lifted, tensors: Sequence[Tensor], index: Tensor) -> Lifted:
-    """The samples of a batch, of inputs and targets that hold these tensors."""
+    """The samples of a batch, of inputs and targets that hold these tensors.
+
+    Own rows are those of all samples in their order, so that a batch of sets with rows is all of them.
+    """
     rest, parts = list(tensors), []
     for part in (data.inputs, data.targets):
         first = rest.pop(0)
         if not isinstance(part, Bounded):
             parts.append(first[index])
             continue
-        form = ball_form(rest.pop(0)[index], rest.pop(0)[index]) if part.set._form is not None else None
-        made = Set(first[:, index], form, part.set.symbols, part.set.exact, part.set.nonnegative)
+        form = part.set._form
+        if form is not None and part.set.affine:
+            center, radius = rest.pop(0), rest.pop(0)
+            form = Form(center, rest.pop(0), radius, form.rows, form.along)
+        else:
+            form = ball_form(rest.pop(0)[index], rest.pop(0)[index]) if form is not None else None
+            first = first[:, index]
+        made = Set(first, form, part.set.symbols, part.set.exact, part.set.nonnegative)
         made.adds_to_one = part.set.adds_to_one
         parts.append(Bounded(made))
     inputs, targets = parts
     return Lifted(inputs, targets, None)
 
 
-# --- the state of training as tensors ---------------------------------------------------------------------------------
-
-
-def leaves_of(trainer: Trainer) -> list[Bounded]:
-    """All sets that a step changes: trained parameters, and what the optimizer keeps of each."""
-    found: list[Any] = []
-    for parameter in trainer.parameters():
-        kept = trainer.optimizer.state.get(parameter, {})
-        found += [parameter, *(value for value in kept.values() if isinstance(value, Bounded))]
-    return found
-
-
 def _kind(held: Set) -> tuple[bool, bool, bool]:
     return held.exact, held.nonnegative, held.affine
-
-
-def hold(leaf: Bounded, bounds: Tensor) -> None:
-    """Other bounds for a tensor, of which the rest stays as it is."""
-    before = leaf.set
-    held = Set(bounds, None, before.symbols, False, before.nonnegative)
-    held.parameter = before.parameter
-    leaf.set, leaf._recorded = held, leaf._version
-    leaf.grad = None
 
 
 def smallest_normal(like: Tensor) -> Tensor:

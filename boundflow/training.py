@@ -152,6 +152,8 @@ class _Run:
         reason = why_not(self.prepared, len(self.batches), callbacks)
         if self.ranks is not None:
             reason = "steps on several processes are not compiled"
+        if reason is None and self.space is not None and self.size < len(self.prepared.x):
+            reason = "a batch of zonotopes that is taken in pieces"
         if reason is None:
             plain = [value for value in self.observed.parameters() if self.tripwire.outward]
 

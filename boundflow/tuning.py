@@ -22,9 +22,13 @@ CHEAP_SUPPORT = 2**38
 # --- how much is held at a time: chosen for caches and memory, not for tightness ---
 
 # Numbers at a time when a support looks through an expansion: about a second-level cache, or enough work for a GPU.
-SUPPORT_CHUNK, SUPPORT_CHUNK_FACTORS, SUPPORT_CHUNK_CUDA = 2**18, 2**20, 2**27
+SUPPORT_CHUNK, SUPPORT_CHUNK_FACTORS, SUPPORT_CHUNK_CUDA = 2**18, 2**19, 2**27
+# Numbers up to which their moduli are written out to be added up, on a CPU.
+MODULI_WRITTEN_OUT = 2**22
 # Elements at a time: fewer would read the expansion too often.
 FEWEST_ELEMENTS = 64
+# Multiplications from which it pays to look for symbols that no element has.
+LOOK_FOR_ZEROS = 2**22
 # Elements of a first factor expanded at a time, for the same reason.
 FACTOR_LINES = 256
 # Numbers (elements x deep rows) from which a product is streamed (`streaming.py`): below, one chunk is as fast.
@@ -61,6 +65,8 @@ LEAST_MEMORY = 2.0**26
 # Steps on intervals from which compiling them pays. 2-20-1, batch 100: 2.5 ms a step by the rules and 0.2 ms compiled,
 # which takes 20 to 25 s of a core where nothing was compiled before, and 8 s where the files of the compiler are there.
 COMPILED_STEPS = 10_000
+# The same on zonotopes, which take 20 ms a step by the rules.
+COMPILED_ZONOTOPE_STEPS = 3000
 # Bytes that certified training may take, unless told otherwise.
 MEMORY = 8 * 2.0**30
 # Bytes that rows of test inputs may take: a row a feature for small inputs, none for images.

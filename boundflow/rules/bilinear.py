@@ -133,5 +133,5 @@ def without_own_rows(x: Set) -> Form:
     form = x.form
     if form.rows.batch is None:
         return form
-    rest, where, _ = form.rows.split()
-    return Form(form.center, form.generators[where.to(form.center.device)], form.radius, rest)
+    rest, where, _ = form.rows.split(form.center.device)
+    return Form(form.center, form.generators[where], form.radius, rest)

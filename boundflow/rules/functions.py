@@ -8,6 +8,7 @@ from functools import lru_cache
 import torch
 from torch import Tensor
 
+from ..context import thread
 from ..errors import UnsupportedOperator
 from ..rule_table import aten, rule
 from ..sets import Set
@@ -23,7 +24,10 @@ def _sigmoid_derivative(x: Tensor) -> Tensor:
 
 def _sigmoid_critical(slope: Tensor, piece: int) -> Tensor:
     """s (1 - s) = slope: the logit of the smaller root, mirrored on the concave side."""
-    root = 2 * slope / (1 + torch.sqrt((1 - 4 * slope).clamp_min(0.0)))
+    inner = (1 - 4 * slope).clamp_min(0.0)
+    # a candidate need not be exact, and of a square root it is not known how a compiler rounds it
+    traced = thread.arithmetic.deferred is not None
+    root = 2 * slope / (1 + (torch.exp(0.5 * torch.log(inner)) if traced else torch.sqrt(inner)))
     p = torch.log(root) - torch.log1p(-root)
     return p if piece == 0 else -p
 

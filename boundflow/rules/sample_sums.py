@@ -69,7 +69,7 @@ def own_terms(a: Set, b: Set, here: slice = EVERYTHING, everybody: bool = False)
     values, made, shares = None, None, thread.arithmetic.shares
     for x, y, flipped in ((a, b, False), (b, a, True)):
         if has_own_rows(x):
-            own = x.form.generators[x.form.rows.split()[2].to(x.device)]
+            own = x.form.generators[x.form.rows.split(x.device)[2]]
             first, second = (y.center, own) if flipped else (own, y.center)
             first = first[..., here, :]
             if shares is not None and not everybody and x.form.rows.batch is not None:

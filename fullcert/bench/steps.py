@@ -96,7 +96,7 @@ def tripwire(recipe: bf.Recipe, widths: tuple[int, ...], size: int, device: torc
     return Measured(best["with"], best["without"], None)
 
 
-INTERVAL, ZONOTOPE = bf.Recipe(domain="interval", compile=True), bf.Recipe(domain="zonotope", order=20)
+INTERVAL, ZONOTOPE = (bf.Recipe(domain=domain, order=20, compile=True) for domain in ("interval", "zonotope"))
 NETWORKS: dict[str, tuple[tuple[int, ...], int]] = {
     "2-20-1": ((2, 20, 1), 100),
     "784-10-10-1": ((784, 10, 10, 1), 100),

@@ -172,7 +172,7 @@ def test_a_void_step_says_what_the_rules_say() -> None:
 @pytest.mark.parametrize(
     ("fields", "reason"),
     [
-        ({"domain": "zonotope"}, "intervals"),
+        ({"domain": "zonotope"}, "all samples at once"),
         ({"optimizer": torch.optim.Adam, "optimizer_options": {"lr": 0.1}}, "SGD"),
         ({"clip_gradients": 1.0}, "clipped"),
         ({"model": nn.Sequential(nn.Linear(2, 3), nn.Dropout(), nn.Linear(3, 1))}, "draws"),
