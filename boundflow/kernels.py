@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
 # Lines of one program and its warps; owners a block.
 LINES, OWNERS, WARPS = 64, 64, 4
+# A program shares so many bytes for each inner term (393,216 of 512, as Triton said on an H200); what every GPU has.
+SHARED_BYTES, LEAST_SHARED = 768, 99 * 1024
 KINDS = {Kind.BOX: 0, Kind.BALL: 1, Kind.CROSS: 2, Kind.SIMPLEX: 3}
 SUMS, MAXIMA, TERMS = 0, 1, 2
 
@@ -41,9 +43,17 @@ def _kernel() -> Any:
     return terms
 
 
-def usable(device: torch.device) -> bool:
-    """Whether there is a kernel for this device."""
-    return device.type == "cuda" and _kernel() is not None
+def usable(stream: Stream) -> bool:
+    """Whether there is a kernel for this device, and lines are short enough for what its programs share."""
+    device = stream.lines.device
+    if device.type != "cuda" or _kernel() is None:
+        return False
+    shared = getattr(torch.cuda.get_device_properties(device), "shared_memory_per_block_optin", LEAST_SHARED)
+    return SHARED_BYTES * _padded(stream.weights.shape[2]) <= shared
+
+
+def _padded(inner: int) -> int:
+    return max(16, 1 << (inner - 1).bit_length())
 
 
 def exceeding(stream: Stream, tau: Tensor) -> Tensor:
@@ -86,7 +96,7 @@ def _launch(stream: Stream, tau: Tensor, out: Tensor, mode: int, part: slice) ->
         owners,
         out.shape[-1],
         INNER=inner,
-        PADDED=max(16, 1 << (inner - 1).bit_length()),
+        PADDED=_padded(inner),
         WIDTH=width,
         MIXED=0 if stream.mixed is None else inner,
         KIND=KINDS[stream.kind],

@@ -66,7 +66,7 @@ def exceeding(stream: Stream, budget: int | None) -> tuple[Tensor, Tensor]:
     """
     count = stream.owners
     budget = None if budget is not None and budget >= count else budget
-    tau, total = _by_kernel(stream, budget) if kernels.usable(stream.lines.device) else _in_blocks(stream, budget)
+    tau, total = _by_kernel(stream, budget) if kernels.usable(stream) else _in_blocks(stream, budget)
     return tau.double().expand(2, -1, -1), total.expand(2, -1, -1)
 
 

@@ -175,6 +175,8 @@ def edge(printed: float, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """What the figure shows from scratch: the upper edge of the hull where its axis begins, at the 50 % of a coin."""
     found = []
     for (domain, digits), points in dots(rows).items():
+        if domain != "interval":  # the figure is of intervals, and zonotopes have too few dots for a hull
+            continue
         height = upper_edge(hull(np.array(points)), 100 * FIRST)
         likes = [row for row in rows if (row["domain"], row["setting"].get("digits", "")) == (domain, digits)]
         like = next(row for row in likes if row["recipe"] == "paper")
