@@ -36,6 +36,8 @@ from .tuning import (
     MEMORY_SLACK,
 )
 
+HELD = {torch.optim.SGD: 1, torch.optim.RMSprop: 2, torch.optim.Adagrad: 2}  # sets for each parameter, itself included
+
 
 def rows_fit(prepared: Prepared, batches: Sequence[Tensor], processes: int = 1) -> bool:
     """Whether one row for each symbol of each visited sample stays within the memory, beside a piece of a batch.
@@ -124,13 +126,13 @@ class Need:
 
 
 def _states(recipe: Recipe) -> int:
-    """How many sets an optimizer holds for each parameter, the parameter included."""
-    parameter = nn.Parameter(torch.zeros(1))
-    parameter.grad = torch.zeros(1)
-    optimizer = recipe.optimizer([parameter], **copy.deepcopy(recipe.optimizer_options))
-    optimizer.step()
-    held = optimizer.state.get(parameter, {}).values()
-    return 1 + sum(isinstance(value, Tensor) and value.shape == parameter.shape for value in held)
+    """How many sets an optimizer holds for each parameter, the parameter included; one of the user as many as Adam.
+
+    It makes no step for this, which might be seen by the program it is a part of.
+    """
+    optimizer = recipe.optimizer([nn.Parameter(torch.zeros(1))], **copy.deepcopy(recipe.optimizer_options))
+    held = next((count for kind, count in HELD.items() if isinstance(optimizer, kind)), 3)
+    return held + sum(bool(optimizer.defaults.get(name)) for name in ("momentum", "amsgrad", "centered"))
 
 
 def _trained(model: nn.Module) -> int:

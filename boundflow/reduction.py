@@ -107,7 +107,8 @@ def _stacked(space: Symbols, state: list[Bounded]) -> tuple[Tensor, Rows, Tensor
     count, scalars = deep + len(other), sum(form.center.numel() for form in forms)
     stacked, errors, begin = forms[0].generators.new_zeros(scalars, count + scalars), [], 0
     for form in forms:
-        generators, new = form.generators.flatten(1), expansion.view(form.rows).other
+        generators = form.generators.reshape(len(form.rows), form.center.numel())
+        new = expansion.view(form.rows).other
         places = other.positions(Rows(form.rows.numbers[new.cpu().numpy()]))
         for part in torch.split(generators, _lines(stacked), 1):
             here = stacked[begin : begin + part.shape[1], :count]

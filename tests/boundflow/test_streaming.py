@@ -147,9 +147,7 @@ def test_a_sample_of_the_owners_is_as_large_as_it_has_to_be():
     assert streaming.rank(5000, 60000) == (16, 313)
 
 
-@pytest.mark.skipif(
-    not (torch.cuda.is_available() and kernels._kernel() is not None), reason="no GPU, no Triton"
-)
+@pytest.mark.skipif(not (torch.cuda.is_available() and kernels._kernel() is not None), reason="no GPU, no Triton")
 @pytest.mark.parametrize("mixed", [False, True], ids=["plain", "mixed"])
 @pytest.mark.parametrize("budget", [None, 1, 3, 100, 900])
 @pytest.mark.parametrize("kind", list(Kind), ids=[kind.value for kind in Kind])

@@ -210,8 +210,8 @@ def test_a_decided_question_is_a_note() -> None:
 
 
 def test_a_network_too_large_for_zonotopes_is_a_note() -> None:
-    model = Net(lambda net, x: F.relu(net.a(x))[:, :2], a=nn.Linear(4, 6000))
-    assert "30,000 of them take at least 7 GB" in examined(model).notes[0]
+    model = Net(lambda net, x: F.relu(net.a(x))[:, :2], a=nn.Linear(4, 8000))
+    assert "40,000 of them take at least 12 GB" in examined(model).notes[0]
 
 
 def test_statistics_of_the_data_in_a_buffer_are_refused() -> None:
