@@ -78,12 +78,15 @@ def _begin(device: torch.device) -> None:
     cuda = device.type == "cuda"
     with _told():
         dist.init_process_group("nccl" if cuda else "gloo", timeout=PATIENCE, device_id=device if cuda else None)
-    atexit.register(_end)
+    atexit.register(end)
 
 
-def _end() -> None:
-    if dist.is_initialized():
+def end() -> bool:
+    """Leave the processes that this one was joined with, if it was."""
+    joined = dist.is_available() and dist.is_initialized()
+    if joined:
         dist.destroy_process_group()
+    return joined
 
 
 @contextmanager

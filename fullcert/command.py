@@ -36,7 +36,7 @@ def main() -> None:
     try:
         from fullcert.commands import run
 
-        sys.exit(run(sys.argv[1:]))
+        processes.leave(run(sys.argv[1:]))
     except Mistake as mistake:
         sentence, code, told_here = str(mistake), mistake.code, told_here or mistake.own
     except KeyboardInterrupt:
@@ -64,7 +64,7 @@ def main() -> None:
     with suppress(OSError):  # of a terminal that was closed
         if told_here:
             print(f"fullcert: {sentence}", file=sys.stderr, flush=True)
-    sys.exit(code)
+    processes.leave(code)
 
 
 def how_to_go_on() -> str:

@@ -7,6 +7,8 @@ tests, prints and reports; the others say nothing, unless something is wrong wit
 """
 
 import os
+import sys
+from typing import NoReturn
 
 
 def count() -> int:
@@ -27,3 +29,15 @@ def first() -> bool:
 def device(name: str) -> str:
     """The device of this process: of several GPUs of one machine, each process has its own."""
     return f"cuda:{os.environ.get('LOCAL_RANK', os.environ['RANK'])}" if several() and name == "cuda" else name
+
+
+def leave(code: int) -> NoReturn:
+    """End this process. One of several ends at once: a thread of the transport that still runs would abort it."""
+    if several() and "torch" in sys.modules:
+        from boundflow.ranks import end
+
+        if end():
+            sys.stdout.flush()
+            sys.stderr.flush()
+            os._exit(code)
+    sys.exit(code)

@@ -90,22 +90,18 @@ def test_one_recipe_for_all_values(swept: Path) -> None:
 
 
 def test_attacks_give_the_curve_an_upper_bound(swept: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    axis = sweeps.axis_of("flip-labels", "1,4")
-    plan = sweeps.planned(
-        swept, lambda said: resolve({"dataset": "iris", "steps": 3}, said), {"": {}}, [axis], (0,), False
-    )
-    folders, light = [run.path for run in plan], {"steps": 1, "restarts": 1, "targets": 2, "seed": 0}
-    told: list[str] = []
-    attacked_curves.attack_all(folders, light, lambda run, now: told.append(f"{run}{now.attack}"))
-    assert any(words.startswith("run 2 of 2: ") for words in told)
-    (curve,) = sweep_tables.write(swept, plan, [axis])["curves"]
+    flags = (*IRIS, "--flips", "1,4", "--out", swept, "--on", "processes", "--quiet", "--attacked", "--targets", "2")
+    with sweep(*flags) as attacking:
+        assert attacking.wait() == 0, attacking.stderr.read() if attacking.stderr else ""
+    (curve,) = json.loads((swept / "table.json").read_text())["curves"]
     attacked = [point["attacked_accuracy"] for point in curve["points"]]
     assert {1, 4} <= {point["value"] for point in curve["points"]} and attacked == sorted(attacked, reverse=True)
     assert all(p["certified_accuracy"] <= p["attacked_accuracy"] <= curve["nominal_accuracy"] for p in curve["points"])
     assert "accuracy under attack" in (Path(curve["largest_run"]) / "report.html").read_text()
     assert "under attack" in (swept / "plot.svg").read_text()
+    folders = sorted(path.parent for path in swept.glob("runs/*/attack.json"))
     monkeypatch.setattr("fullcert.attacking.loaded", None)  # nothing is attacked twice
-    attacked_curves.attack_all(folders, light)
+    attacked_curves.attack_all(folders, {"steps": 3, "restarts": 2, "targets": 2, "seed": 0})
     for folder in folders:
         (folder / "attack.json").write_text('{"by_point": [1]}')
     with pytest.raises(Mistake, match="damaged"):
