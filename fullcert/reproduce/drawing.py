@@ -1,6 +1,7 @@
 """Figures from rows alone, so that rows made on one machine are drawn on another. The suffix says SVG, PDF or PNG."""
 
 import io
+import textwrap
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +17,9 @@ SUFFIXES = (".svg", ".pdf", ".png")
 # Colours of Okabe and Ito, told apart by colour-blind readers.
 COLOURS = {"paper": "#333333", "interval": "#C05A00", "zonotope": "#0072B2", "-": "#009E73"}
 FILLS = {"paper": 0.45, "best": 1.0}
+
+
+FEW = 6  # labels of bars that stand beside each other; more of them are turned
 
 
 def check(path: Path) -> None:
@@ -53,6 +57,17 @@ def drawn(id: str, rows: list[Row], form: str) -> bytes:
     return buffer.getvalue()
 
 
+def _differing(settings: list[dict[str, Any]], axes: Any) -> list[str]:
+    """What tells settings apart, each once; a single name stands below the axis instead."""
+    names = [name for name in dict.fromkeys(name for one in settings for name in one)]
+    names = [name for name in names if len({str(one.get(name)) for one in settings}) > 1]
+    told_apart = [{name: one[name] for name in names if name in one} for one in settings]
+    if len(names) == 1:
+        axes.set_xlabel(names[0])
+        return list(dict.fromkeys(told(one).removeprefix(names[0]).strip() for one in told_apart))
+    return list(dict.fromkeys(told(one) for one in told_apart))
+
+
 def chart(rows: list[Row], figure: "Figure") -> None:
     """Bars side by side: what was printed, and each domain and recipe, for every setting."""
     axes = figure.add_subplot()
@@ -74,7 +89,14 @@ def chart(rows: list[Row], figure: "Figure") -> None:
             alpha=FILLS.get(recipe, 0.7),
             label=f"{domain}, {recipe} recipe",
         )
-    axes.set_xticks(range(len(settings)), settings)
-    axes.set(ylabel=one.value)
-    axes.set_title(one.title, loc="left", fontsize=10)
-    figure.legend(loc="outside lower center", ncols=min(4, len(series) + 1), frameon=False)
+    labels = _differing([row["setting"] for row in rows], axes)
+    if len(labels) <= FEW:
+        labels = [textwrap.fill(label, 60 // len(labels)) for label in labels]
+    else:
+        axes.tick_params(axis="x", rotation=90)
+        wide, high = figure.get_size_inches()
+        figure.set_size_inches(wide, high + 0.075 * max(map(len, labels)))
+    axes.set_xticks(range(len(labels)), labels)
+    axes.set(ylabel=textwrap.fill(one.value, 40))
+    axes.set_title(textwrap.fill(one.title, 75), loc="left", fontsize=10)
+    figure.legend(loc="outside lower center", ncols=min(3, len(series) + 1), frameon=False)
