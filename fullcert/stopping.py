@@ -1,10 +1,13 @@
 """Signals that end a run as Ctrl-C does: with a checkpoint, one sentence, and 128 + the number of the signal.
 
 SIGTERM is what `kill`, batch systems and a machine that shuts down send; SIGHUP comes when a terminal is closed. Both
-raise in the main thread, where the last finished step is then written down like after any other exception.
+raise in the main thread, where the last finished step is then written down like after any other exception. Python drops
+what is raised while an object is being taken apart: then the signal is sent again, a moment later.
 """
 
+import os
 import signal
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -13,6 +16,7 @@ from math import inf
 from types import FrameType
 
 NAMES = ("SIGTERM", "SIGHUP")  # Windows has no SIGHUP
+MOMENT = 0.02  # seconds
 REPEATS = 10.0  # seconds: a terminal that closes signals twice, and the second must not cut the checkpoint short
 
 
@@ -38,6 +42,17 @@ def stoppable() -> Iterator[None]:
             last = time.monotonic()
             raise Stopped(number)
 
+    told = sys.unraisablehook
+
+    def again(dropped: "sys.UnraisableHookArgs") -> None:
+        nonlocal last
+        if isinstance(dropped.exc_value, Stopped):
+            last = -inf
+            threading.Timer(MOMENT, os.kill, (os.getpid(), dropped.exc_value.code - 128)).start()
+        else:
+            told(dropped)
+
+    sys.unraisablehook = again
     numbers = [getattr(signal, name) for name in NAMES if hasattr(signal, name)]
     previous = {number: signal.getsignal(number) for number in numbers}
     taken = {number: handler for number, handler in previous.items() if handler is signal.SIG_DFL}
@@ -46,5 +61,6 @@ def stoppable() -> Iterator[None]:
     try:
         yield
     finally:
+        sys.unraisablehook = told
         for number, handler in taken.items():
             signal.signal(number, handler)

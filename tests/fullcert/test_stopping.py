@@ -3,6 +3,7 @@
 import os
 import signal
 import threading
+import time
 
 import pytest
 
@@ -48,3 +49,14 @@ def test_other_threads_leave_signals_alone() -> None:
     thread.start()
     thread.join()
     assert found == [signal.getsignal(signal.SIGTERM)]
+
+
+def test_a_signal_that_comes_while_an_object_is_taken_apart_is_not_lost() -> None:
+    class Thing:
+        def __del__(self) -> None:
+            signal.raise_signal(signal.SIGTERM)
+
+    with pytest.raises(Stopped), stoppable():
+        thing = Thing()
+        del thing
+        time.sleep(5)
