@@ -213,3 +213,11 @@ def test_replacement_needs_clipping() -> None:
         certified(T.AtMost(1, T.Replacement()), "bce", data, "zonotope")
     with pytest.raises(bf.MixedSymbols, match="clip_gradients"):
         bf.Symbols(T.AtMost(1, T.Replacement())).lift(data.x, data.y, torch.arange(SAMPLES))
+
+
+@pytest.mark.parametrize("epsilon", [[0.1, 0.1], [[0.1, 0.1, 0.1]] * 4], ids=["too few", "by sample"])
+def test_radii_that_do_not_fit_the_features_are_refused(epsilon: list[float]) -> None:
+    x, y = torch.zeros(4, 3), torch.zeros(4, dtype=torch.long)
+    for kind in (bf.threats.Linf, bf.threats.L2):
+        with pytest.raises(ValueError, match="features of shape"):
+            kind(epsilon).check(x, y)
