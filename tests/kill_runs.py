@@ -9,11 +9,10 @@
 
 A run has up to three faults, and goes on after each. What comes when a run has ended already does not count.
 Checkpoints are written after every step here, so that faults fall into them. Each run is a process forked from this
-one, which has imported everything already: most of the time is spent in runs and not before them.
+one, which has made the run once and imported everything: most of the time is spent in runs and not before them.
 """
 
 import argparse
-import importlib
 import inspect
 import json
 import os
@@ -40,7 +39,6 @@ LEAVES = {  # -SIGTERM: a resumed run that had not begun yet
     "full disk": {0, 2},
     "none": {0},
 }
-IMPORTED = ("fullcert.commands", "fullcert.training", "fullcert.evaluation", "fullcert.report", "fullcert.figures")
 LARGEST = 200_000  # bytes: most files of the run are smaller
 
 
@@ -132,12 +130,11 @@ def main() -> None:
         parser.add_argument(f"--{fault.replace(' ', '-')}", type=int, default=count, dest=fault)
     parser.add_argument("--seed", type=int, default=0, help="of the moments and the order of faults")
     options = vars(parser.parse_args())
-    for name in IMPORTED:
-        importlib.import_module(name)
     chance = random.Random(options["seed"])
     inspect.unwrap(bf.certify).__kwdefaults__["checkpoint_every"] = 0.0
     left_over, number, began = {fault: options[fault] for fault in FAULTS}, 0, time.monotonic()
     with tempfile.TemporaryDirectory() as folder:
+        run_main("train", *FLAGS, "--out", Path(folder) / "here")
         whole = Path(folder) / "whole"
         seconds, expected = undisturbed(whole), content(whole)
         while any(left_over.values()):
