@@ -224,15 +224,24 @@ def test_threats_of_different_kinds_are_not_combined(case: str) -> None:
         bf.withstands(made, points(), over=over)
 
 
+def test_radii_that_are_almost_the_same_are_one_and_the_least_of_them() -> None:
+    x = torch.ones(4, 3)
+    for threat, epsilon in ((Linf([0.1, 0.1005, 0.0]), 0.1), (Linf([0.1, 0.2, 0.0]), None), (Linf(0.0), 0.0)):
+        shrinks = threat.shrinks(x)
+        assert shrinks is not None and shrinks["epsilon"] == epsilon
+
+
 def test_threats_that_differ_in_what_is_asked_are_combined() -> None:
     x, y = task(8)
     for over, *threats in (
         ("k", Linf(0.0), AtMost(1, Linf(0.1)), AtMost(2, Linf(0.1))),
         ("epsilon", Linf(0.1), Linf(0.2)),
         ("epsilon", Tolerance({0: 0.1, 1: 0.1}), Tolerance({0: 0.2, 1: 0.2})),
+        ("epsilon", Linf([0.1, 0.1 + 1e-9, 0.0]), Linf([0.2, 0.2 + 1e-9, 0.0])),  # as the columns of a table are scaled
         ("epsilon", Linf(0.1).on(features=[0]) & flips(1), Linf(0.2).on(features=[0]) & flips(1)),
     ):
         made = [bf.certify(network(), (x, y), threat=threat, **RECIPE) for threat in threats]  # type: ignore[misc]
+        assert [levels(one, over).most for one in made] == sorted({levels(one, over).most for one in made})
         assert bf.withstands(made, points(), over=over).most == max(levels(one, over).most for one in made)
 
 
