@@ -154,6 +154,14 @@ def _digest(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
+def _numbers_or_mask(given: Given, what: str) -> np.ndarray:
+    """Whole numbers, or truths; bytes are numbers, which to torch are a mask."""
+    chosen = np.asarray(given.detach().cpu() if isinstance(given, Tensor) else given)
+    if chosen.size and chosen.dtype.kind not in "biu":
+        raise ValueError(f"{what} are chosen by whole numbers or by a mask of truths, not by {chosen.dtype}")
+    return chosen if chosen.dtype == bool else chosen.astype(np.int64)
+
+
 class Both(Threat):
     """Two threats at once."""
 
@@ -232,11 +240,11 @@ class Change(Threat):
         """The same change of some samples only (numbers or a mask over the dataset), or of some features only."""
         restricted = copy.copy(self)
         if samples is not None:
-            chosen = np.asarray(samples)
+            chosen = _numbers_or_mask(samples, "samples")
             restricted.out_of = len(chosen) if chosen.dtype == bool else self.out_of
-            chosen = np.flatnonzero(chosen) if chosen.dtype == bool else np.unique(chosen.astype(np.int64))
+            chosen = np.flatnonzero(chosen) if chosen.dtype == bool else np.unique(chosen)
             restricted.samples = chosen if self.samples is None else np.intersect1d(chosen, self.samples)
-        return restricted if features is None else restricted.on_features(np.asarray(features))
+        return restricted if features is None else restricted.on_features(_numbers_or_mask(features, "features"))
 
     def on_features(self, features: np.ndarray) -> Change:
         raise ValueError(f"{type(self).__name__} is not about features")

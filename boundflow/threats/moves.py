@@ -68,6 +68,8 @@ class Moved(Change):
             mask = torch.from_numpy(chosen).to(x.device)
             if mask.dtype is not torch.bool:
                 numbers, mask = mask, torch.zeros_like(allowed).flatten()
+                if len(numbers) and not 0 <= int(numbers.min()) <= int(numbers.max()) < len(mask):
+                    raise ValueError(f"features are counted from 0 to {len(mask) - 1}, and not {chosen.tolist()}")
                 mask[numbers] = True
                 mask = mask.view(allowed.shape)
             allowed = allowed & mask
