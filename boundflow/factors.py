@@ -57,6 +57,10 @@ class Factors:
             self.deep_bias, self.error_bias = self._deep(self.bias.generators, self.bias.rows, width)
             self.norm_bias = box(self.deep_bias, 1)
 
+    def forget_second(self) -> None:
+        """What was expanded is large; it is made again where it is asked for."""
+        self.deep_b = self.second = None
+
     def _second(self, center: Tensor) -> Tensor:
         """Lines of the first factor times the second, and the bias: one product, in which the bias is multiplied by 1.
 

@@ -26,7 +26,9 @@ from .prepared import TRIED, Prepared
 from .recipe import Recipe
 from .symbols import Symbols
 from .tuning import (
+    BYTES_OF_A_STREAM,
     COPIES_OF_AN_ACTIVATION,
+    COPIES_OF_AN_ACTIVATION_CUDA,
     COPIES_OF_AN_EXCESS,
     COPIES_OF_ERROR_ROWS,
     COPIES_OF_OWNED_ROWS,
@@ -34,6 +36,8 @@ from .tuning import (
     FEWEST_SAMPLES,
     LEAST_MEMORY,
     MEMORY_SLACK,
+    MOST_MIXED,
+    STREAM_LINES_CUDA,
 )
 
 HELD = {torch.optim.SGD: 1, torch.optim.RMSprop: 2, torch.optim.Adagrad: 2}  # sets for each parameter, itself included
@@ -101,11 +105,15 @@ class Need:
         scalars = trained * _states(recipe)
         copies = COPIES_OF_ERROR_ROWS * float(size) * scalars * scalars
         order = min(recipe.order, 2 * len(batches))
-        held = COPIES_OF_OWNED_ROWS_CUDA if prepared.x.is_cuda else COPIES_OF_OWNED_ROWS
+        cuda = prepared.x.is_cuda
+        held = COPIES_OF_OWNED_ROWS_CUDA if cuda else COPIES_OF_OWNED_ROWS
         elements = _activations(prepared.model, prepared.x[batches[0][:TRIED]])
-        activation = COPIES_OF_AN_ACTIVATION * elements * (trained + owned.each)
+        copied = COPIES_OF_AN_ACTIVATION_CUDA if cuda else COPIES_OF_AN_ACTIVATION
+        activation = copied * elements * (trained + owned.each)
         touched = COPIES_OF_AN_EXCESS * trained if prepared.threat.budget is not None else 0
         state = held * float(size) * scalars * owned.together + order * copies
+        if cuda and elements > prepared.outputs:  # of hidden layers: their first factors have rows, too
+            state += BYTES_OF_A_STREAM * min(STREAM_LINES_CUDA, len(batches[0]) * MOST_MIXED * owned.together)
         return Need(state, size * float(activation + touched + 2 * owned.each * trained), copies, order)
 
     @property

@@ -82,9 +82,7 @@ class States(Generic[Part]):
         keeps_order = keeps_order and not (sharp and form is not None)
         return concretised(name, bounds, form, symbols, nonnegative, clean, sharp, factors, keeps_order, self.found)
 
-    def middle(
-        self, above: Sequence[Tensor], below: Sequence[Tensor] | None = None
-    ) -> tuple[Tensor, list[Tensor]]:
+    def middle(self, above: Sequence[Tensor], below: Sequence[Tensor] | None = None) -> tuple[Tensor, list[Tensor]]:
         """One middle m of what lies in [-below, above], or in [0, above], in each state, and how far that is off it.
 
         All states share their center. The middle of clean samples, or of touched ones, whichever makes the errors add

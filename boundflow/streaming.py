@@ -26,7 +26,7 @@ from torch import Tensor
 
 from . import kernels
 from .budgets import Kind, few_largest
-from .tuning import FEWEST_RANKS, FEWEST_SAMPLED, STREAM_BLOCK, THRESHOLD_STRIDE
+from .tuning import FEWEST_RANKS, FEWEST_SAMPLED, STREAM_BLOCK, STREAM_BLOCK_CUDA, THRESHOLD_STRIDE
 
 BLOCK = kernels.OWNERS  # samples whose terms are added up in float32 before float64 takes over
 
@@ -118,7 +118,7 @@ def _in_blocks(stream: Stream, budget: int | None) -> tuple[Tensor, Tensor]:
 def _blocks(stream: Stream) -> Iterator[tuple[int, slice, Tensor]]:
     """For each unit and some lines, the terms (ends, lines, owners)."""
     units, width, _, owners = stream.weights.shape
-    size = max(1, STREAM_BLOCK // (width * owners))
+    size = max(1, (STREAM_BLOCK_CUDA if stream.lines.is_cuda else STREAM_BLOCK) // (width * owners))
     for unit in range(units):
         weights = stream.weights[unit]
         for begin in range(0, len(stream.lines), size):

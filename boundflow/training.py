@@ -238,6 +238,7 @@ class _Run:
         """
         shown = kept or bool(callbacks)
         if self.space is not None:
+            self.sets.optimizer.register_step_post_hook(_forget_gradients)  # before rows are reduced, which takes room
             self.space.attach(self.sets.optimizer)
         for number, index in enumerate(self.batches[made.steps :], start=made.steps):
             self._on_observed(index, number)
@@ -376,6 +377,10 @@ class _Run:
         for callback in callbacks:
             with space_of(self.certified).aside():
                 callback(step)
+
+
+def _forget_gradients(optimizer: torch.optim.Optimizer, args: object, kwargs: object) -> None:
+    optimizer.zero_grad()
 
 
 def _replaced(threat: Threat) -> str:

@@ -29,7 +29,7 @@ from ..operands import (
     value,
     varies,
 )
-from ..rows import NO_ROWS
+from ..rows import NO_ROWS, Rows
 from ..rule_table import aten, rule
 from ..sample_axis import SampleAxis
 from ..sets import Set, as_set, concretised
@@ -268,10 +268,19 @@ def _combined(
         if varies(x):
             center = torch.add(center, x.form.center, alpha=a)
             if x.affine:
-                generators.add_(broadcast(rows.place(x.form.generators, x.form.rows), dims), alpha=a)
+                _add_rows(generators, rows, broadcast(x.form.generators, dims), x.form.rows, a)
         else:
             center = center + a * as_tensor(x, like)
     return Linear(center, generators, rows, along)
+
+
+def _add_rows(total: Tensor, rows: Rows, added: Tensor, part: Rows, factor: float) -> None:
+    """Add rows where they stand among those of the total: of many rows, no copy is made."""
+    where = rows.positions(part, total.device)
+    if isinstance(where, slice):
+        total[where].add_(added, alpha=factor)
+    else:
+        total.index_add_(0, where, added.expand(len(where), *total.shape[1:]), alpha=factor)
 
 
 def _combined_radius(

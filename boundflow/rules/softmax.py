@@ -131,9 +131,9 @@ def _softmax_error(x: Set, jacobian: Tensor) -> tuple[Tensor, Tensor]:
 def _by_taylor(low: Tensor, high: Tensor, s: Tensor) -> tuple[Tensor, Tensor]:
     """Ends of ``q_c ((d_c - m)^2 - v) / 2`` for probabilities q in [low, high] and ``|d_j| <= s_j``.
 
-    ``d_c - m`` is ``(1 - q_c) d_c`` less the other ``q_j d_j``. A variance is at least ``q_c (d_c - m)^2``, which leaves
-    ``(1 - q_c) (d_c - m)^2`` above. Below, the mean square of d around 0, and that of all others around d_c, are no
-    less than ``v - (d_c - m)^2``. These take 2 C + 8 roundings at most, of 2 C + 16.
+    ``d_c - m`` is ``(1 - q_c) d_c`` less the other ``q_j d_j``. A variance is at least ``q_c (d_c - m)^2``, so that
+    ``(1 - q_c) (d_c - m)^2`` is left above. Below, the mean square of d around 0, and that of all others around d_c,
+    are no less than ``v - (d_c - m)^2``. These take 2 C + 8 roundings at most, of 2 C + 16.
     """
     others, largest = _of_others(high), s.amax(-1, keepdim=True)
     rest = torch.minimum(1 - low, others)
