@@ -32,11 +32,11 @@ import torch
 from torch import Tensor
 
 from . import rounding
-from .budgets import FREE, Columns, Kind, Part, by_owner, term
+from .budgets import FREE, Columns, Kind, Part, by_owner, distinct, term
 from .factors import Factors
 from .forms import Form
 from .streaming import BLOCK, Stream, exceeding
-from .tuning import MOST_MIXED, MOST_PAYMENT, SECOND_FACTORS, STREAM_LINES, STREAM_LINES_CUDA
+from .tuning import MOST_MIXED, MOST_PAYMENT, SECOND_FACTORS, STREAM_COPIED, STREAM_LINES, STREAM_LINES_CUDA
 
 if TYPE_CHECKING:
     from .rows import Batch
@@ -57,7 +57,7 @@ def groups(space: Symbols, numbers: np.ndarray, device: torch.device) -> list[Gr
     """Deep rows by part and owner; None where parts of one sample share a budget, whose terms are added before."""
     owners, parts = space.owners_and_parts(numbers)
     found = []
-    for part in np.unique(parts).tolist():
+    for part in distinct(parts).tolist():
         held = np.flatnonzero(parts == part)
         if part == FREE:
             found.append(
@@ -68,9 +68,9 @@ def groups(space: Symbols, numbers: np.ndarray, device: torch.device) -> list[Gr
         budget = space.budgets[clause]
         if budget is not None and (budget < 1 or _shared(space.table, clause)):
             return None
-        distinct = np.unique(owners[held])
-        index = by_owner(held, owners, distinct)
-        found.append(Group(part, kind, budget, distinct, _padded(index, len(numbers), device)))
+        whose = distinct(owners[held])
+        index = by_owner(held, owners, whose)
+        found.append(Group(part, kind, budget, whose, _padded(index, len(numbers), device)))
     return found
 
 
@@ -135,14 +135,15 @@ class _Second:
 
 
 def _by_owner(deep_b: Tensor, bias: Tensor, group: Group) -> tuple[Tensor, Tensor]:
-    """Coefficients (width, symbols, inner, owners) and those of the bias, in float32: a unit at a time."""
+    """Coefficients (width, symbols, inner, owners) and those of the bias, in float32: some units at a time."""
     owners, symbols = group.columns.shape
     inner, width = deep_b.shape[:2]
     flat = group.columns.T.flatten()
     weights = torch.empty(width, symbols, inner, owners, dtype=torch.float32, device=deep_b.device)
-    for unit in range(width):
-        of_unit = _with_nothing(deep_b[:, unit]).index_select(1, flat)
-        weights[unit] = of_unit.view(inner, symbols, owners).transpose(0, 1)
+    some = max(1, STREAM_COPIED // (inner * deep_b.shape[2]))
+    for begin in range(0, width, some):
+        part = _with_nothing(deep_b[:, begin : begin + some]).index_select(2, flat)
+        weights[begin : begin + some] = part.view(inner, -1, symbols, owners).permute(1, 2, 0, 3)
     return weights, _with_nothing(bias).index_select(1, flat).float().view(width, symbols, owners)
 
 

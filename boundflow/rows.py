@@ -137,7 +137,9 @@ class Rows:
             order = np.argsort(self.numbers, kind="stable")
             self._order = order, self.numbers[order]
         order, ascending = self._order
-        places = np.minimum(np.searchsorted(ascending, numbers), len(ascending) - 1)
+        same = _common(ascending, numbers)  # most often all, or all but the last error rows
+        rest = np.minimum(np.searchsorted(ascending, numbers[same:]), len(ascending) - 1)
+        places = np.concatenate((np.arange(same), rest))
         return ascending[places] == numbers, order[places]
 
     def union(self, other: Rows) -> Rows:
@@ -199,6 +201,14 @@ class Rows:
         out = generators.new_zeros(len(self), *generators.shape[1:])
         out[self.positions(part, out.device)] = generators
         return out
+
+
+def _common(first: np.ndarray, second: np.ndarray) -> int:
+    """How many numbers both begin with."""
+    count = min(len(first), len(second))
+    differ = first[:count] != second[:count]
+    place = int(differ.argmax()) if count else 0
+    return place if count and differ[place] else count
 
 
 NO_ROWS = Rows(np.empty(0, dtype=np.int64))

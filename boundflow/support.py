@@ -37,15 +37,21 @@ from .tuning import (
 if TYPE_CHECKING:
     from .symbols import Symbols
 
+Known = tuple[int | None, ...]  # the number of parts, and the budgets
+
 
 class Support:
-    """How far symbols of one space reach. It keeps how columns are sorted by owner, for rows that come again."""
+    """How far symbols of one space reach. It keeps how columns are sorted by owner, for rows that come again.
 
-    def __init__(self, space: Symbols):
-        self.space = space
+    A space for one answer is dropped with it, so what is sorted there is kept with its ``parent``, if both speak of the
+    same parts and budgets.
+    """
+
+    def __init__(self, space: Symbols, parent: Support | None = None):
+        self.space, self.parent = space, parent
         # an expansion holds its deep rows, so it is not held itself: else none would ever be forgotten
-        self._columns: WeakKeyDictionary[Rows, tuple[ref[Expansion], int, Columns]] = WeakKeyDictionary()
-        self._groups: WeakKeyDictionary[Expansion, tuple[int, list[Group] | None]] = WeakKeyDictionary()
+        self._columns: WeakKeyDictionary[Rows, tuple[ref[Expansion], Known, Columns]] = WeakKeyDictionary()
+        self._groups: WeakKeyDictionary[Expansion, tuple[Known, list[Group] | None]] = WeakKeyDictionary()
 
     def __call__(self, form: Form, clean: bool = False, factors: Factors | None = None) -> Tensor:
         """How far ``sum_k G_k xi_k`` reaches down and up over the symbol set, (2, *shape), rounded up.
@@ -113,11 +119,11 @@ class Support:
         """The stream over the symbols that are here."""
         if not columns.count:
             return None
-        parts = len(self.space.table)
-        found = self._groups.get(expansion)
-        if found is None or found[0] != parts:
-            found = parts, groups(self.space, expansion.deep.numbers, form.center.device)
-            self._groups[expansion] = found
+        known, told = self._keeper()._groups, self._told()
+        found = known.get(expansion)
+        if found is None or found[0] != told:
+            found = told, groups(self.space, expansion.deep.numbers, form.center.device)
+            known[expansion] = found
         return None if found[1] is None else reach(self.space, form, factors, columns, found[1], clean)
 
     def _reach(
@@ -157,17 +163,28 @@ class Support:
 
     def _sorted(self, rows: Rows, expansion: Expansion, other: Tensor) -> Columns:
         """The deep rows and then the other ones, by owner: kept with the rows, or, without others, for all alike."""
-        parts = len(self.space.table)
+        told = self._told()
         key: Rows = rows if len(other) else expansion.deep
-        found = self._columns.get(key)
-        if found is not None and found[0]() is expansion and found[1] == parts:
+        known = (self if len(other) else self._keeper())._columns
+        found = known.get(key)
+        if found is not None and found[0]() is expansion and found[1] == told:
             return found[2]
         numbers = np.concatenate((expansion.deep.numbers, rows.numbers[other.cpu().numpy()]))
         with bookkeeping():
             sorting = self.space.owners_and_parts(numbers), self.space.table, self.space.budgets
             columns = Columns(*sorting[0], *sorting[1:], other.device)
-        self._columns[key] = ref(expansion), parts, columns
+        known[key] = ref(expansion), told, columns
         return columns
+
+    def _told(self) -> Known:
+        """What sorted columns depend on besides their rows: budgets may be made smaller for an answer."""
+        return len(self.space.table), *self.space.budgets
+
+    def _keeper(self) -> Support:
+        """Who keeps what is sorted of deep rows, which all spaces of a run share."""
+        if self.parent is None or self.parent._told() != self._told():
+            return self
+        return self.parent._keeper()
 
 
 class _Elements:

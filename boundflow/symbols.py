@@ -172,7 +172,8 @@ class Symbols:
         made._ledger = self._looking
         first = ANSWERED * (1 + self._looking.registry.first // ANSWERED)  # numbers that no space before it gives out
         made._looking = Ledger(Registry(first, self._looking.registry), self._looking)
-        made._aside, made.support, made._parent, made._inherited = True, Support(made), self, len(self.table)
+        made._aside, made.support = True, Support(made, self.support)
+        made._parent, made._inherited = self, len(self.table)
         if threat is not None:
             made.declare(threat)
         return made

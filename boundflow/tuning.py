@@ -35,6 +35,8 @@ FACTOR_LINES = 256
 STREAM_FROM = 2**24
 # Numbers of a block of terms, in a cache of a CPU or on a GPU, and deep coefficients of a first factor held at a time.
 STREAM_BLOCK, STREAM_BLOCK_CUDA, STREAM_LINES, STREAM_LINES_CUDA = 2**18, 2**28, 2**24, 2**29
+# Deep coefficients of a second factor that are put in the order of owners at a time.
+STREAM_COPIED = 2**28
 # Terms written out at a time to find thresholds on a GPU.
 WRITTEN_TERMS = 2**28
 # A threshold is that of every 16th owner, or of more, so that it has rank 16 or more among 512 or more. Half-moons with

@@ -84,7 +84,7 @@ def head(device: torch.device) -> Measured:
     test = [part.to(device) for part in gaussian_classes(2_000, generator, means)]
     torch.manual_seed(0)
     model = nn.Linear(512, 10).double()
-    recipe = bf.Recipe(loss="ce", optimizer_options={"lr": 2.0}, epochs=5, memory=130e9, device=device)
+    recipe = bf.Recipe(loss="ce", optimizer_options={"lr": 2.0}, epochs=5, memory=64e9, device=device)
 
     def work() -> float:
         made = bf.certify(model, (x, y), recipe, threat=bf.threats.AtMost(50, bf.threats.Labels()), progress=False)
