@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from .all_budgets import fits, is_linear, largest_budgets
 from .batch_independence import samples_meet
 from .errors import BoundFlowError, DifferentRuns
+from .largest_budgets import fits, is_linear, largest_budgets
 from .prediction import classes, share
 from .smaller_threats import Levels, levels, require_tracked
 from .threats import Linf, Threat

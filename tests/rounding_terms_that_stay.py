@@ -52,7 +52,7 @@ STAYS: dict[str, str] = {
     "rules/bilinear.py interval_of: rounding.around(*ball_product(interval_alone(a), interval_alone(b), f, terms))": (
         SPARE_CHARGE
     ),
-    "rules/sample_sums.py worst_product: rounding.widened(clean.sum(1), charge)": SPARE_CHARGE,
+    "rules/products_over_samples.py worst_product: rounding.widened(clean.sum(1), charge)": SPARE_CHARGE,
     "rules/corners.py _ends: rounding.middle(b.bounds)": AT_THE_ENDS,
     "rules/corners.py _ends: rounding.middle(a.bounds)": AT_THE_ENDS,
     "rules/corners.py _ends: rounding.around(*around(*rounding.middle(a.bounds), weights))": AT_THE_ENDS,

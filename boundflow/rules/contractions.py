@@ -1,7 +1,7 @@
 """Contractions: bilinear operators that sum products (`bilinear.py`), and what becomes of the sample axis.
 
 A matrix product leaves samples apart where they are rows of the first factor or columns of the second: own rows stay
-own, and every state has its product. Where it sums over them, `sample_sums.py` does.
+own, and every state has its product. Where it sums over them, `products_over_samples.py` does.
 Elsewhere own rows are written out.
 """
 
@@ -11,12 +11,12 @@ import torch
 from torch import Tensor
 
 from .. import rounding
-from ..context import keeps_by_sample
 from ..factors import Factors
 from ..operands import only_touched, same_kind, sample_axis, symbols_of
 from ..sample_axis import SampleAxis
 from ..sets import Set, concretised
 from ..states import Remainder, States
+from ..thread_context import keeps_by_sample
 from .bilinear import (
     Product,
     ball_product,
@@ -29,7 +29,14 @@ from .bilinear import (
 )
 from .corners import within_corners
 from .linear import combination
-from .sample_sums import clean_samples, own_terms, sample_sum_form, summed_over_samples, with_excess, worst_product
+from .products_over_samples import (
+    clean_samples,
+    own_terms,
+    sample_sum_form,
+    summed_over_samples,
+    with_excess,
+    worst_product,
+)
 
 Rule = Callable[[Set, Set], tuple[Set, Set, SampleAxis | None]]
 
