@@ -1,10 +1,10 @@
 """What the certainty of predictions leans on, and which samples to check first.
 
 The lead of the plain class over a rival is ``center + sum_k G_k xi_k + radius zeta``. Its lower bound is the center
-less what each sample can take off it, its *term* (`ownership.py`), and what belongs to no sample: errors of relaxations
-and roundings, and the symbols of the test input itself. For a regression a term is what a sample adds to the width of
-the output. Terms explain a bound; they are sums of floats and no bounds themselves. What a list of samples settles is
-answered again with their symbols fixed (`verified_rows.py`), which is a certificate like any other.
+less what each sample can take off it, its *term* (`owner_terms.py`), and what belongs to no sample: errors of
+relaxations and roundings, and the symbols of the test input itself. For a regression a term is what a sample adds to
+the width of the output. Terms explain a bound; they are sums of floats and no bounds themselves. What a list of samples
+settles is answered again with their symbols fixed (`verified_rows.py`), which is a certificate like any other.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from torch import Tensor
 
 from .bounded import Bounded
 from .checklist import ClauseTerms, Elements, choice
-from .context import using
 from .forms import Form
-from .ownership import Coefficients, by_column, by_owner, coefficients, total, without_inputs
+from .owner_terms import Coefficients, by_column, by_owner, coefficients, total, without_inputs
 from .symbols import Symbols
+from .thread_context import using
 from .threats import Threat
 from .verified_rows import Tracked, fixed, tracked
 

@@ -27,7 +27,7 @@ import torch
 from torch import Tensor
 
 from . import rounding
-from .context import thread
+from .thread_context import thread
 from .tuning import MODULI_WRITTEN_OUT
 
 FREE = -1  # the part of an error row

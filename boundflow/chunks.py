@@ -21,13 +21,13 @@ from . import rounding
 from .batch_independence import samples_meet
 from .bounded import Bounded
 from .clean_state import Excess
-from .context import using
 from .interval_pieces import of_all
 from .prepared import Prepared
 from .ranks import Ranks
 from .rules.linear import combination
 from .sets import Set, as_set, concretised
 from .symbols import Symbols
+from .thread_context import using
 
 
 def pieces(index: Tensor, size: int) -> Sequence[Tensor]:

@@ -39,9 +39,9 @@ from torch import Tensor
 
 from . import rounding
 from .budgets import Kind, Part, term
-from .context import keeps_by_sample
 from .forms import Form
 from .sample_axis import Samples
+from .thread_context import keeps_by_sample
 from .tuning import WORTH_AN_INTERVAL
 
 

@@ -18,8 +18,8 @@ import torch
 from torch import Tensor
 
 from . import rounding
-from .context import bookkeeping, thread
 from .rows import NO_ROWS, Rows
+from .thread_context import bookkeeping, thread
 from .tuning import LOOK_FOR_ZEROS
 
 

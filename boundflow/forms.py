@@ -13,9 +13,9 @@ from torch import Tensor
 
 from . import rounding
 from .budgets import sum_of_moduli
-from .context import thread
 from .rows import NO_ROWS, Rows
 from .sample_axis import SampleAxis
+from .thread_context import thread
 
 
 @dataclass(eq=False)

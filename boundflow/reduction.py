@@ -26,11 +26,11 @@ from torch import Tensor
 
 from . import rounding
 from .budgets import FREE, box
-from .context import bookkeeping
 from .errors import MixedSymbols
 from .expansion import Expansion
 from .rows import NO_ROWS, Rows
 from .symbol_numbers import DERIVED
+from .thread_context import bookkeeping
 from .tuning import REDUCTION_BLOCK, REDUCTION_BLOCK_CUDA
 
 if TYPE_CHECKING:

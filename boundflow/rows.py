@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from .context import bookkeeping, thread
+from .thread_context import bookkeeping, thread
 
 if TYPE_CHECKING:
     from .expansion import Expansion, View

@@ -19,12 +19,12 @@ import torch
 from torch import Tensor
 
 from .budgets import Columns, Kind, OwnTerms, box, term
-from .context import bookkeeping
 from .expansion import Expansion, View
 from .factored_support import Group, groups, reach
 from .factors import Factors
 from .forms import Form
 from .rows import NO_ROWS, Rows
+from .thread_context import bookkeeping
 from .tuning import (
     CHEAP_SUPPORT,
     FEWEST_ELEMENTS,

@@ -28,7 +28,7 @@ from .certificate import Certificate, versions
 from .checkpoint import EVERY, Checkpoint, Made
 from .chunks import accumulated, pieces, spread_pieces
 from .clipping import clipped_gradients
-from .compiled import FIRST, CompiledSteps, NotTraceable, why_not
+from .compiled_steps import FIRST, CompiledSteps, NotTraceable, why_not
 from .draws import Draws
 from .errors import UnsupportedProgram, VoidBounds
 from .files import fingerprint

@@ -27,7 +27,6 @@ from torch import Tensor, nn
 
 from . import rounding
 from .bounded import Bounded
-from .context import using
 from .errors import BoundFlowError
 from .forms import Form
 from .recorded import Recorded
@@ -35,6 +34,7 @@ from .rows import Rows
 from .sets import Set, concretised, intersected
 from .symbol_numbers import NOBODY
 from .symbols import Symbols
+from .thread_context import using
 
 OLD = "this certificate does not say what was recorded of its samples, as files of earlier versions: train it again"
 UNTRACKED = (

@@ -14,7 +14,7 @@ import boundflow as bf
 from boundflow import rounding
 from boundflow.certificate_files import input_shape
 from boundflow.threats import Threat
-from fullcert import holes, models, runs, tables, tasks, threats, voting
+from fullcert import missing_cells, models, runs, tables, tasks, threats, voting
 from fullcert.encoding import Encoding, Image, Number, Target, Words, as_words, known_words
 from fullcert.evaluation import CHUNK
 from fullcert.losses import outputs
@@ -117,7 +117,7 @@ def asked(run: Path, data: Path, epsilon: float | None, tolerance: Sequence[str]
     else:
         encoding = as_it_is(table, certificate_shape(certificate_file), classes_of(run), options)
     inputs = encoding.inputs(table)
-    holes.check_holes(table, encoding, options)
+    missing_cells.check_holes(table, encoding, options)
     certificate = load(certificate_file, options, inputs.shape[1:], encoding)
     options = asked_about(options, epsilon, tolerance)
     # neither a built-in dataset nor images have columns by name

@@ -15,7 +15,7 @@ import boundflow as bf
 from boundflow.audit import Audit
 from boundflow.recorded import LABEL, PRESENCE
 from boundflow.threats import Threat
-from fullcert import answering, holes, places, runs, tables, tasks, voting
+from fullcert import answering, missing_cells, places, runs, tables, tasks, voting
 from fullcert.encoding import Encoding, Number
 from fullcert.evaluation import CHUNK
 from fullcert.mistakes import Mistake
@@ -88,7 +88,7 @@ def asked(
             table, answering.certificate_shape(path), answering.classes_of(run), options
         )
         inputs, where, names, features = read.inputs(table), places.of_table(options, table), read.target.classes, None
-        holes.check_holes(table, read, options)
+        missing_cells.check_holes(table, read, options)
     certificate = answering.load(path, options, inputs.shape[1:], read)
     threat = answering.test_threat(options, read, encoding, inputs)
     columns = columns_of(encoding, features, int(np.prod(inputs.shape[1:])))

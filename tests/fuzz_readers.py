@@ -33,7 +33,7 @@ from mutations import forging, mutated, mutated_data
 
 import boundflow as bf
 from boundflow import certificate_files, checkpoint
-from fullcert import options, runs, signing, stepping, tables, verifying
+from fullcert import options, runs, signing, step_log, tables, verifying
 from fullcert.answering import encoding_of
 from fullcert.datasets import cars, mnist
 from fullcert.mistakes import Mistake
@@ -81,7 +81,7 @@ class Readers:
             "table.parquet": (tables.as_parquet({"x": [1.0, None], "word": ["a", "b"]}), tables.read),
             "options.toml": (options.as_toml(options.Options()).encode(), options.read_options),
             "metrics.json": (b'{"a": [1, 2.5, null, "x"], "b": {"c": {}}}', runs.read_json),
-            "metrics.jsonl": (b'{"step": 1, "seconds": 0.1}\n{"step": 2, "seconds": 0.2}\n', stepping.read_steps),
+            "metrics.jsonl": (b'{"step": 1, "seconds": 0.1}\n{"step": 2, "seconds": 0.2}\n', step_log.read_steps),
             "columns.json": (self.columns(), encoding_of),
             "images.gz": (gzip.compress(b"\0\0\x08\x03" + bytes([0, 0, 0, 2] * 3) + bytes(8)), self.read_images),
             "cars.csv": (b"mpg," + ",".join(cars.FEATURES).encode() + b"\n1,2,3,4,5,6,7,8\n", cars.read_table),

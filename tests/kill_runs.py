@@ -38,7 +38,7 @@ LEAVES = {  # -SIGTERM: a resumed run that had not begun yet
     "full disk": {0, 2},
     "none": {0},
 }
-IMPORTED = ("fullcert.commands", "fullcert.training", "fullcert.evaluation", "fullcert.report", "fullcert.figures")
+IMPORTED = ("fullcert.commands", "fullcert.training", "fullcert.evaluation", "fullcert.report")
 LARGEST = 200_000  # bytes: most files of the run are smaller
 
 

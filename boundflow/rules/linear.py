@@ -195,36 +195,53 @@ def combination(
             charged = [(x.dense() if isinstance(x, Set) else x, a) for x, a in charged]
     sets = [x for x in operands if isinstance(x, Set)]
     like, dims = sets[0].bounds, dims_of(*operands)
-    for x, a in summands:
-        rounding.require_normal(a, like.dtype)
-        if isinstance(x, int | float):
-            rounding.require_normal(x, like.dtype)
+    _require_normal(summands, like.dtype)
     once = charged is None and terms <= 3 and _rounds_once(summands, like.dtype)
     coefficients = [a for _, a in summands]
 
     def remainder(*view: Operand) -> Remainder:
         parts = list(zip(view, coefficients, strict=True))
-        ends = [(_ends(x, a, like, dims), a) for x, a in parts]
-        bounds = _accumulated(ends)
-        if once:
-            bounds = rounding.outward(bounds)
-        else:
-            # other terms than the summands are charged at their largest, not at the end point of the same bound
-            loaded = ends if charged is None else [(_moduli(x, like, dims), a) for x, a in charged]
-            moduli = _accumulated([(end.abs(), abs(a)) for end, a in loaded])
-            bounds = rounding.outward_sum(bounds, moduli, terms) if charged is None else _of_products(bounds, moduli)
+        bounds = _combined_bounds(parts, charged, terms, once, like, dims)
         radius = _combined_radius(parts, charged or parts, terms, like, bounds.shape[1:]) if affine else None
         return Remainder(bounds, radius)
-
-    def _of_products(bounds: Tensor, moduli: Tensor) -> Tensor:
-        """More than one product, here and in the plain run: where each underflows, one step outwards is too little."""
-        return rounding.widened(bounds, rounding.gamma(terms, like.dtype) * moduli + rounding.tiny(terms, like.dtype))
 
     over = States(*operands)
     remainders = [remainder(*view) for view in over.views]
     linear = _combined(summands, sets, remainders[0].bounds.shape[1:], along) if affine else None
     never_negative = nonnegative(*operands) and all(a >= 0 for a in coefficients)
     return over.result(name, remainders, linear, nonnegative=never_negative, sharp=sharp, factors=factors)
+
+
+def _require_normal(summands: Sequence[tuple[Operand, float]], dtype: torch.dtype) -> None:
+    """Refuse coefficients and numbers that the dtype cannot hold with full precision."""
+    for x, a in summands:
+        rounding.require_normal(a, dtype)
+        if isinstance(x, int | float):
+            rounding.require_normal(x, dtype)
+
+
+def _combined_bounds(
+    summands: Sequence[tuple[Operand, float]],
+    charged: Sequence[tuple[Operand, float]] | None,
+    terms: float,
+    once: bool,
+    like: Tensor,
+    dims: int,
+) -> Tensor:
+    """The interval of ``sum_i a_i x_i``, of which everything is rounded ``once``, or ``terms`` times.
+
+    Other terms than the summands are charged at their largest, not at the end point of the same bound. They are more
+    than one product, here and in the plain run: where each underflows, one step outwards is too little.
+    """
+    ends = [(_ends(x, a, like, dims), a) for x, a in summands]
+    bounds = _accumulated(ends)
+    if once:
+        return rounding.outward(bounds)
+    loaded = ends if charged is None else [(_moduli(x, like, dims), a) for x, a in charged]
+    moduli = _accumulated([(end.abs(), abs(a)) for end, a in loaded])
+    if charged is None:
+        return rounding.outward_sum(bounds, moduli, terms)
+    return rounding.widened(bounds, rounding.gamma(terms, like.dtype) * moduli + rounding.tiny(terms, like.dtype))
 
 
 def _moduli(x: Operand, like: Tensor, dims: int) -> Tensor:

@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import boundflow as bf
-from boundflow.compiled import FIRST
+from boundflow.compiled_steps import FIRST
 from boundflow.prepared import Prepared
 from boundflow.training import _Run
 from fullcert.bench.cases import Measured, case

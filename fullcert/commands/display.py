@@ -17,7 +17,7 @@ from rich.table import Table
 import boundflow as bf
 from fullcert import jobs, runs
 from fullcert.numerals import above, below, number, percent, width
-from fullcert.stepping import StepLog
+from fullcert.step_log import StepLog
 
 SHOWN = 20  # answers
 

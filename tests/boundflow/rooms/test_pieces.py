@@ -13,12 +13,12 @@ import boundflow as bf
 from boundflow import chunks
 from boundflow.budgets import Kind
 from boundflow.clean_state import Excess, OwnRows, without_own
-from boundflow.context import OUTWARD, using
 from boundflow.forms import Form
 from boundflow.rows import Rows
 from boundflow.sample_axis import SampleAxis, Samples
 from boundflow.sets import Set
 from boundflow.states import States
+from boundflow.thread_context import OUTWARD, using
 from boundflow.threats import Linf
 
 SIZE = 24
