@@ -60,3 +60,8 @@ def test_factors_that_round_down_the_most(large):
 def test_elsewhere_it_is_the_product_of_pytorch():
     x, y = torch.rand(3, 4), torch.rand(4, 2)
     assert torch.equal(upper_product(torch.mm, x, y), x @ y)
+
+
+def test_long_sums_whose_digits_are_cut_off(large):
+    x, y = torch.full((1, 8192), 1 + 2.0**-7), torch.full((8192, 1), 1 + 2.0**-7)
+    assert Fraction(upper_product(torch.mm, x, y).item()) >= 8192 * Fraction(1 + 2.0**-7) ** 2
