@@ -30,13 +30,18 @@ from fullcert.training import Recipe
 
 
 def timed(work: Callable[[], float | None], plain: Callable[[], object] | None, device: torch.device) -> Measured:
-    """One training and its accuracy; plain training before and after it, the better of both."""
+    """One training and its accuracy; plain training before and after it, the better of both.
+
+    On a GPU, where the first call compiles kernels, it is told apart, and the better of two more is taken.
+    """
     times = [seconds(plain, device)] if plain is not None else []
     accuracy: list[float | None] = []
     with peak(device) as held:
-        took = seconds(lambda: accuracy.append(work()), device)
+        took = [seconds(lambda: accuracy.append(work()), device) for _ in range(3 if device.type == "cuda" else 1)]
     times += [seconds(plain, device)] if plain is not None else []
-    return Measured(1000 * took, 1000 * min(times) if times else None, held.bytes, accuracy[0])
+    first = {"first_call_seconds": took[0]} if len(took) > 1 else {}
+    best = min(took[1:] or took)
+    return Measured(1000 * best, 1000 * min(times) if times else None, held.bytes, accuracy[0], details=first)
 
 
 # --- recipes of Abstract Gradient Training ----------------------------------------------------------------------------
