@@ -248,6 +248,9 @@ def distinct(numbers: np.ndarray) -> np.ndarray:
 
 def by_owner(held: np.ndarray, owners: np.ndarray, whose: np.ndarray) -> np.ndarray:
     """The symbols ``held``, a line for each of these owners; the number of all symbols where one has fewer."""
+    width = len(held) // len(whose)
+    if len(held) == len(whose) * width and bool((owners[held].reshape(-1, width) == whose[:, None]).all()):
+        return held.reshape(-1, width)  # all have as many, and stand in order
     if bool((np.diff(owners[held]) < 0).any()):
         held = held[np.argsort(owners[held], kind="stable")]
     changes = np.concatenate(([True], np.diff(owners[held]) > 0))

@@ -35,7 +35,9 @@ class Batch:
 
     def __init__(self, numbers: np.ndarray, first: int, samples: np.ndarray, parts: np.ndarray, guests: bool = False):
         self.numbers, self.first, self.samples, self.parts, self.guests = numbers, first, samples, parts, guests
-        distinct, places = np.unique(numbers, return_inverse=True)
+        distinct, places = numbers.flatten(), np.arange(numbers.size)
+        if bool((np.diff(distinct) <= 0).any()):  # a sample comes twice, or later than one that is older
+            distinct, places = np.unique(numbers, return_inverse=True)
         self.distinct, self.places = Rows(distinct), torch.from_numpy(places.reshape(numbers.shape))
         self._places_on: dict[torch.device, Tensor] = {CPU: self.places}
         self._deep: dict[Expansion, Tensor] = {}

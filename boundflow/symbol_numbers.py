@@ -158,7 +158,9 @@ class Ledger:
         whole = hashlib.blake2b(head + samples.tobytes() + raw.tobytes() + tail + moving).digest()
         if whole in self._batches:
             return self._batches[whole].own
-        unseen = self._unseen(samples, (head + line.tobytes() + tail for line in raw))
+        values, each = raw.tobytes(), raw.nbytes // max(1, len(raw))
+        lines = (head + values[at : at + each] + tail for at in range(0, len(samples) * each, each or 1))
+        unseen = self._unseen(samples, lines)
         if unseen:
             self._enter(unseen, samples, parts, None if meaning is None else meaning())
         first = np.array([self._found(sample)[0] for sample in samples.tolist()], dtype=np.int64)  # type: ignore[index]
