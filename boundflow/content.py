@@ -225,7 +225,9 @@ def check_clauses(clauses: object) -> None:
         require(known and isinstance(clause["changes"], list), "a clause of its threat is not known")
         require(clause["budget"] is None or is_count(clause["budget"], 1), "a budget is not a number of samples")
         for change in clause["changes"]:
-            known = isinstance(change, dict) and change.keys() == {"about", "recentred", "shrinks"}
+            named = change.keys() - {"exactly", "kind"} if isinstance(change, dict) else ()
+            known = named == {"about", "recentred", "shrinks"}
+            known = known and all(isinstance(change.get(name, ""), str) for name in ("about", "exactly", "kind"))
             require(known, "a change of its threat is not known")
             shrinks = change["shrinks"]
             known = shrinks is None or (isinstance(shrinks, dict) and shrinks.keys() == {"epsilon", "slack"})

@@ -27,7 +27,7 @@ from .errors import BoundFlowError, DifferentRuns, WrongContent
 from .lift import Given
 from .threats import AtMost, Linf, Threat
 from .training import certify
-from .withstanding import Curve, Withstood, curve_of, require_one_training, withstands
+from .withstanding import Curve, Withstood, curve_of, require_one_kind, require_one_training, withstands
 
 FORMAT = 1
 LISTED = "ensemble.json"
@@ -70,6 +70,7 @@ class Ensemble:
             require_one_training(certificates)
             for certificate in certificates:
                 _require_one_budget(certificate)
+        require_one_kind([certificate for certificates in self.members for certificate in certificates], "k")
         shapes = {tuple(one.record["input_shape"]) for member in self.members for one in member}
         if len(shapes) > 1:
             raise DifferentRuns("members of one ensemble answer for inputs of one shape")

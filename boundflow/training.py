@@ -93,6 +93,8 @@ def certify(
     the processes, and every one of them gets the certificate; `docs/several-devices.md` says what is shared.
     """
     recipe = (recipe or Recipe()).but(**fields)
+    if not any(parameter.requires_grad for parameter in model.parameters()):
+        raise ValueError("the model has no parameters to train")
     ranks = joined(distributed, torch.device(recipe.device or next(model.parameters()).device))
     run = _Run(Prepared(model, data, threat, recipe), callbacks, ranks)
     about = {**run.record, "layers": repr(run.prepared.model)}

@@ -6,7 +6,7 @@ Each answer is a proof of its own, and the result is a lower bound whether or no
 
 A run in which nothing could be changed (`Linf(0.0)`), whose sets are as wide as rounding, answers for 0 changes.
 Several certificates of one training speak of the same models: the largest of their answers holds. They are of one
-training if all but the size of the threat is the same, the plain parameters to the last bit.
+training if all but the budget, or the radius, that is asked about is the same, the plain parameters to the last bit.
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ UNCERTAIN = -1  # what a prediction withstands that is not certain even if nothi
 SAME = ("data", "initial_weights", "samples", "loss", "optimizer", "optimizer_options", "schedule", "steps", "seed")
 SAME_TOO = (
     *("epochs", "batch_size", "clip_gradients", "sample_weights", "task", "dtype", "input_shape", "frozen", "rounding"),
+    *("verified", "filled_cells"),
 )
 
 
@@ -99,6 +100,7 @@ def withstands(
         raise ValueError("there are no certificates to ask")
     certificates = [one._in_evaluation_mode() for one in certificates]
     require_one_training(certificates)
+    require_one_kind(certificates, over)
     asked = sorted((levels(one, over) for one in certificates), key=lambda found: found.most)
     unit = next((found.unit for found in asked if found.count), asked[0].unit)
     if any(found.count and found.unit != unit for found in asked):
@@ -249,7 +251,6 @@ def require_one_training(certificates: Sequence[Certificate]) -> None:
         for name in (*SAME, *SAME_TOO):
             if first.record.get(name) != other.record.get(name):
                 raise DifferentRuns(f"these certificates are of different trainings: they differ in {name}")
-        _require_one_kind(first, other)
         ours, theirs = first.nominal.state_dict(), other.nominal.state_dict()
         same = repr(first.nominal) == repr(other.nominal) and ours.keys() == theirs.keys()
         same = same and all(_identical(ours[name], theirs[name]) for name in ours)
@@ -260,15 +261,30 @@ def require_one_training(certificates: Sequence[Certificate]) -> None:
             )
 
 
-def _require_one_kind(first: Certificate, other: Certificate) -> None:
-    """The same changes in the same clauses: only budgets and radii may differ."""
+def require_one_kind(certificates: Sequence[Certificate], over: str | None) -> None:
+    """The same changes in the same clauses: only what is asked about may differ, the budget or the one radius.
 
-    def kinds(one: Certificate) -> list[Any]:
-        clauses = one.record.get("clauses", [])
-        return [[clause["budget"] is None, [change["about"] for change in clause["changes"]]] for clause in clauses]
+    Otherwise five samples that move by 0.01 would count as five that move by 0.5. A run in which nothing could be
+    changed is a case of every kind.
+    """
+    found = [one.record["clauses"] for one in certificates if one.record.get("clauses")]
+    if len(found) < 2:
+        return
+    over = over or ("k" if any(clause["budget"] is not None for clause in found[0]) else "epsilon")
+    if any("kind" not in change for clauses in found for clause in clauses for change in clause["changes"]):
+        raise DifferentRuns("these certificates do not say of which kind their threats are: train again")
+    if any(_kind(clauses, over) != _kind(found[0], over) for clauses in found[1:]):
+        varied = "how many samples were changed" if over == "k" else "how far all features were moved"
+        raise DifferentRuns(f"these certificates are of different kinds of threats: they may differ in {varied} alone")
 
-    if kinds(first) and kinds(other) and kinds(first) != kinds(other):  # nothing changed is a case of every kind
-        raise DifferentRuns("these certificates are of different kinds of threats")
+
+def _kind(clauses: list[dict[str, Any]], over: str) -> list[Any]:
+    """What certificates must have in common, of which what is varied is asked."""
+    moves = [change for clause in clauses for change in clause["changes"] if change["shrinks"] is not None]
+    one_radius = over == "epsilon" and len(moves) == 1 and moves[0]["shrinks"]["epsilon"] is not None
+    names = [[change["kind" if one_radius else "exactly"] for change in clause["changes"]] for clause in clauses]
+    budgets = [clause["budget"] is None if over == "k" else clause["budget"] for clause in clauses]
+    return [budgets, names]
 
 
 def _identical(first: Tensor, second: Tensor) -> bool:

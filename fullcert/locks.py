@@ -21,6 +21,7 @@ except ImportError:  # Windows
     flock = None  # type: ignore[assignment]
 
 NAME = ".lock"
+LONGEST = 1000  # bytes of the file, which holds a number and a name
 NO_LOCKS = frozenset({errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP})  # of a disk
 
 
@@ -73,10 +74,7 @@ class Lock:
         return made
 
     def _refusal(self) -> str:
-        try:
-            process, _, machine = self.path.read_text().strip().partition(" ")
-        except (OSError, UnicodeDecodeError):
-            process = machine = ""
+        process, machine = said(self.path)
         who = f"process {process}" if process else "another process"
         who += f" on {machine}" if machine not in ("", platform.node()) else ""
         sentence = f"{who} is writing a run into {self.folder}: wait for it, or use another --out"
@@ -107,3 +105,19 @@ class Lock:
                 self.path.unlink()
         if self.by_system:
             os.close(self.handle)
+
+
+def said(path: Path) -> tuple[str, str]:
+    """The process and the machine that a file names; empty where it names none, or is gone."""
+    try:
+        with path.open("rb") as file:
+            process, _, machine = file.read(LONGEST).decode().strip().partition(" ")
+    except (OSError, UnicodeDecodeError):
+        return "", ""
+    return (process, machine) if process.isascii() and process.isdecimal() and len(process) < 10 else ("", "")
+
+
+def holder(folder: Path) -> int | None:
+    """The process of this machine that the lock of a folder names, if there is one; it may be gone."""
+    process, machine = said(folder / NAME)
+    return int(process) if process and machine == platform.node() and int(process) > 0 else None

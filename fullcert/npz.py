@@ -20,12 +20,12 @@ HEADER = 10_000  # bytes of the header of an array, as numpy has it
 def arrays(file: IO[bytes]) -> Iterator[tuple[str, np.ndarray]]:
     """The arrays of an NPZ file by name, one after the other, without pickled objects.
 
-    Each must be as long as its header says, and all together no more than VALUES.
+    Each must be as long as its header says, and all together no more than VALUES, or as many bytes as these in float64.
     """
     if file.read(6) == b"\x93NUMPY":
         raise ValueError("it is a single array, and must be an archive of arrays by name")
     file.seek(0)
-    left = VALUES
+    left = VALUES, 8 * VALUES
     with zipfile.ZipFile(file) as archive:
         for member in archive.infolist():
             if not member.filename.endswith(".npy"):
@@ -33,16 +33,18 @@ def arrays(file: IO[bytes]) -> Iterator[tuple[str, np.ndarray]]:
             name = member.filename.removesuffix(".npy")
             with archive.open(member) as stream:
                 found = array(stream, member.file_size, name, left)
-            left -= found.size
+            left = left[0] - found.size, left[1] - found.nbytes
             yield name, found
 
 
-def array(stream: IO[bytes], size: int, name: str, most: int) -> np.ndarray:
-    """One array of at most so many values, from a stream of so many bytes."""
+def array(stream: IO[bytes], size: int, name: str, most: tuple[int, int]) -> np.ndarray:
+    """One array of at most so many values and bytes, from a stream of so many bytes."""
     shape, in_columns, dtype = header(stream, name)
     count = math.prod(shape)
-    if count > most:
+    if count > most[0]:
         raise ValueError(f"{name} says that it has {count:,} values, and at most {VALUES:,} are read of a file")
+    if count * dtype.itemsize > most[1]:  # words: each takes as many bytes as the longest
+        raise ValueError(f"{name} says that it has {count:,} words of {dtype.itemsize:,} bytes, which is too much")
     held = stream.tell() + count * dtype.itemsize
     if held != size:
         raise ValueError(f"{name} says that it has {count:,} values, and has not as many bytes")

@@ -1,6 +1,5 @@
 """The table of a sweep: means and standard deviations over the seeds, as JSON, CSV, LaTeX and a plot, and its curve."""
 
-import csv
 import io
 import json
 import math
@@ -8,13 +7,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from fullcert import runs, standing
+from fullcert import runs, standing, tables
 from fullcert.attacked_curves import broken_by_value
 from fullcert.mistakes import Mistake
 from fullcert.options import flag_of
-from fullcert.sweeps import COUNTS, Axis, Run
+from fullcert.sweeps import COUNTS, MEASURED, Axis, Run
 
-MEASURED = ("certified_accuracy", "nominal_accuracy", "certified_robustness", "seconds")
 Row = dict[str, Any]
 
 
@@ -44,14 +42,9 @@ def heads(table: list[Row]) -> list[str]:
     return ["recipe", *names, "seeds", *(part for name in measured for part in (name, f"{name}_std"))]
 
 
-def as_csv(table: list[Row]) -> str:
-    text, columns = io.StringIO(), heads(table)
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(columns)
-    for row in table:
-        flat = {**row, **row["setting"]}
-        writer.writerow(["" if flat.get(name) is None else flat[name] for name in columns])
-    return text.getvalue()
+def as_csv(table: list[Row]) -> bytes:
+    flat = [{**row, **row["setting"]} for row in table]
+    return tables.as_csv({name: [row.get(name) for row in flat] for name in heads(table)})
 
 
 def as_latex(table: list[Row]) -> str:
@@ -143,7 +136,7 @@ def write(out: Path, plan: Sequence[Run], axes: Sequence[Axis]) -> dict[str, Any
     table, found = rows(plan), curves(plan, axes)
     result = {"rows": table, "curves": found}
     runs.write(out / "table.json", (json.dumps(result, indent=1, allow_nan=False) + "\n").encode())
-    runs.write(out / "table.csv", as_csv(table).encode())
+    runs.write(out / "table.csv", as_csv(table))
     runs.write(out / "table.tex", as_latex(table).encode())
     for curve in found:
         if "points" in curve:

@@ -12,7 +12,6 @@ Every run is a process of `fullcert train`: killed, it goes on from its last ste
 import hashlib
 import itertools
 import os
-import platform
 import subprocess
 import sys
 import time
@@ -25,7 +24,9 @@ from fullcert import jobs, locks, runs
 from fullcert.mistakes import Mistake
 from fullcert.options import Options, as_toml, fitting, flag_of
 
+LARGE = 1e12  # no share and no number of seconds; NaN is not below it either
 COUNTS = ("flip_labels", "remove", "replace", "at_most")  # options that say how many samples were changed
+MEASURED = ("certified_accuracy", "nominal_accuracy", "certified_robustness", "seconds")  # of which tables have means
 NOT_SWEPT = ("data", "data_dir", "test_data", "target", "trusted")
 
 
@@ -60,7 +61,15 @@ class Run:
     @property
     def metrics(self) -> dict[str, Any] | None:
         """The result, if the run is finished."""
-        return runs.read_json(self.path / runs.METRICS) if (self.path / runs.METRICS).is_file() else None
+        path = self.path / runs.METRICS
+        if not path.is_file():
+            return None
+        found = runs.read_json(path)
+        for name in MEASURED:
+            value = found.get(name)
+            if value is not None and not (isinstance(value, int | float) and abs(value) < LARGE):
+                raise Mistake(f"{path} is damaged: {name} is no number; delete {self.path}, and the run is made again")
+        return found
 
 
 class Axis(NamedTuple):
@@ -133,7 +142,7 @@ def run_all(
     taken: jobs.Times = {}
     for run in plan:
         if (metrics := run.metrics) is not None:
-            taken.setdefault(run.kind, []).append(float(metrics.get("seconds", 0.0)))
+            taken.setdefault(run.kind, []).append(float(metrics.get("seconds") or 0.0))
     left = [run for run in plan if run.metrics is None]
     for run in left:
         path = Path(run.folder) / "plans" / f"{run.name}.toml"
@@ -150,12 +159,9 @@ def run_all(
 
 def awaited(folder: Path) -> None:
     """Wait for a process of an earlier sweep that is still at this run: it goes on when the sweep itself was killed."""
-    while (folder / locks.NAME).is_file():
-        process, _, machine = (folder / locks.NAME).read_text().strip().partition(" ")
-        if machine != platform.node() or not process.isdecimal():
-            return
+    while (holder := locks.holder(folder)) is not None:
         try:
-            os.kill(int(process), 0)  # no signal: only whether it is there
+            os.kill(holder, 0)  # no signal: only whether it is there
         except OSError:
             return
         time.sleep(0.2)
@@ -165,7 +171,7 @@ def perform(run: Run, children: jobs.Children | None = None) -> float:
     """One run, as a process of `fullcert train`; gives the seconds it took."""
     awaited(run.path)
     if (finished := run.metrics) is not None:
-        return float(finished.get("seconds", 0.0))
+        return float(finished.get("seconds") or 0.0)
     began = (run.path / runs.OPTIONS).is_file()
     config = str(Path(run.folder) / "plans" / f"{run.name}.toml")
     how = ["--resume"] if began else ["--config", config]

@@ -189,25 +189,45 @@ def read_parquet(path: Path, dialect: Dialect) -> Read:
         raise Mistake("Parquet needs pyarrow, which is not here: pip install 'boundflow[tables]'") from None
     try:
         with path.open("rb") as file:  # the file alone: what its folder is called is no column
-            found = parquet_columns(parquet.ParquetFile(file))
+            names = parquet_words(parquet.ParquetFile(file))
+            found = parquet_columns(parquet.ParquetFile(file, read_dictionary=names))
             return counted({name: from_values(values, dialect, name) for name, values in found.items()})
     except ArrowException as error:
         raise ValueError((str(error).splitlines() or [type(error).__name__])[0]) from None
 
 
-def parquet_columns(file: Any) -> dict[str, list[Any]]:
-    """The values of a Parquet file, some thousand rows at a time: a word that is written once can be in every row."""
-    claimed = file.metadata.num_rows * max(1, file.metadata.num_columns)
+def parquet_words(file: Any) -> list[str]:
+    """The columns of words, of a file that does not say that it is too large: a word is kept once for all its rows."""
+    from pyarrow import types
+
+    about = file.metadata
+    claimed = about.num_rows * max(1, about.num_columns)
     if claimed > unpacking.VALUES:
         raise ValueError(f"it says that it has {claimed:,} values, and at most {unpacking.VALUES:,} are read of a file")
-    columns: dict[str, list[Any]] = {name: [] for name in named(file.schema_arrow.names)}
+    if sum(about.row_group(group).total_byte_size for group in range(about.num_row_groups)) > 8 * unpacking.VALUES:
+        raise ValueError(f"it unpacks to more than {8 * unpacking.VALUES:,} bytes")
+    named(file.schema_arrow.names)
+    kinds = {column.name: column.type for column in file.schema_arrow}
+    for name, kind in kinds.items():
+        if types.is_nested(kind) or types.is_fixed_size_binary(kind):
+            raise ValueError(f"{name!r} holds {kind}, and a cell is a number or a word")
+    texts = (types.is_string, types.is_large_string, types.is_binary, types.is_large_binary)
+    return [name for name, kind in kinds.items() if any(is_text(kind) for is_text in texts)]
+
+
+def parquet_columns(file: Any) -> dict[str, list[Any]]:
+    """The values of a Parquet file, some thousand rows at a time: a word that is written once can be in every row."""
+    columns: dict[str, list[Any]] = {name: [] for name in file.schema_arrow.names}
     size = 0
     for batch in file.iter_batches(batch_size=4096):
-        size += batch.nbytes
-        if size > 8 * unpacking.VALUES:
-            raise ValueError(f"it unpacks to more than {8 * unpacking.VALUES:,} bytes")
         for name, column in zip(columns, batch.columns, strict=True):
-            columns[name] += column.to_pylist()
+            words = column.dictionary.to_pylist() if hasattr(column, "dictionary") else None
+            rows = (column if words is None else column.indices).to_pylist()
+            values = rows if words is None else [None if row is None else words[row] for row in rows]
+            size += column.nbytes + (0 if words is None else sum(len(value) for value in values if value is not None))
+            if size > 8 * unpacking.VALUES:
+                raise ValueError(f"it unpacks to more than {8 * unpacking.VALUES:,} bytes")
+            columns[name] += values
     return columns
 
 
@@ -235,6 +255,8 @@ def read_npz(path: Path, dialect: Dialect) -> Read:
             if not columns.keys().isdisjoint(made):
                 raise ValueError(f"it has two columns called {next(n for n in made if n in columns)!r}")
             columns |= made
+            if len(columns) > unpacking.COLUMNS:
+                raise ValueError(f"it has more than {unpacking.COLUMNS:,} columns")
     return counted(columns)
 
 

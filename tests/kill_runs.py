@@ -1,23 +1,24 @@
 """Kill runs at random moments, resume them, and compare every byte with a run that nobody disturbed.
 
-    python tests/kill_runs.py 100              # a hundred runs, each with up to three faults
-    python tests/kill_runs.py 100 --seed 7     # other moments
+    python tests/kill_runs.py                                          # 200 kills, 50 and 50 of the others
+    python tests/kill_runs.py --kill 50 --terminate 12 --full-disk 12 --seed 7    # fewer, at other moments
 
     kill        SIGKILL, which nothing can answer: the folder is as the disk has it, half-written files included
     terminate   SIGTERM, answered with a checkpoint
     full disk   no file may grow beyond some size: the options, the steps, a checkpoint or the report do not fit
 
+A run has up to three faults, and goes on after each. What comes when a run has ended already does not count.
 Checkpoints are written after every step here, so that faults fall into them. Each run is a process forked from this
-one, which has imported everything already: most of the time is spent in runs and not before them.
+one, which has made the run once and imported everything: most of the time is spent in runs and not before them.
 """
 
 import argparse
-import importlib
 import inspect
 import json
 import os
 import random
 import resource
+import shutil
 import signal
 import sys
 import tempfile
@@ -30,7 +31,7 @@ from commands import run_main
 import boundflow as bf
 
 FLAGS = ("--dataset", "iris", "--epochs", "8", "--batch-size", "15", "--lr", "0.3", "--epsilon", "0.0001", "--quiet")
-FAULTS = ("kill", "terminate", "full disk")
+FAULTS = {"kill": 200, "terminate": 50, "full disk": 50}
 TERMINATED = 128 + signal.SIGTERM
 LEAVES = {  # -SIGTERM: a resumed run that had not begun yet
     "kill": {0, -signal.SIGKILL},
@@ -38,7 +39,6 @@ LEAVES = {  # -SIGTERM: a resumed run that had not begun yet
     "full disk": {0, 2},
     "none": {0},
 }
-IMPORTED = ("fullcert.commands", "fullcert.training", "fullcert.evaluation", "fullcert.report")
 LARGEST = 200_000  # bytes: most files of the run are smaller
 
 
@@ -126,26 +126,31 @@ def compare(run: Path, whole: dict[str, Any]) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("repetitions", type=int)
+    for fault, count in FAULTS.items():
+        parser.add_argument(f"--{fault.replace(' ', '-')}", type=int, default=count, dest=fault)
     parser.add_argument("--seed", type=int, default=0, help="of the moments and the order of faults")
-    options = parser.parse_args()
-    for name in IMPORTED:
-        importlib.import_module(name)
-    chance = random.Random(options.seed)
+    options = vars(parser.parse_args())
+    chance = random.Random(options["seed"])
     inspect.unwrap(bf.certify).__kwdefaults__["checkpoint_every"] = 0.0
-    count = dict.fromkeys(FAULTS, 0)
+    left_over, number, began = {fault: options[fault] for fault in FAULTS}, 0, time.monotonic()
     with tempfile.TemporaryDirectory() as folder:
+        run_main("train", *FLAGS, "--out", Path(folder) / "here")
         whole = Path(folder) / "whole"
         seconds, expected = undisturbed(whole), content(whole)
-        for number in range(options.repetitions):
-            run = Path(folder) / f"run-{number}"
-            for fault in chance.choices(FAULTS, k=chance.randint(1, 3)) if number else FAULTS:  # each at least once
+        while any(left_over.values()):
+            run, number = Path(folder) / f"run-{number}", number + 1
+            for _ in range(min(chance.randint(1, 3), sum(left_over.values()))):
+                fault = chance.choices(list(left_over), list(left_over.values()))[0]
                 code = disturbed(run, fault, seconds, chance)
                 check(run, fault, code)
-                count[fault] += code != 0
+                if code == 0:
+                    break
+                left_over[fault] -= 1
             check(run, "none", left(begin(run)))
             compare(run, expected)
-    print(f"{options.repetitions} runs, each the same in the end: {', '.join(f'{n} x {f}' for f, n in count.items())}")
+            shutil.rmtree(run)
+    told = ", ".join(f"{options[fault]} x {fault}" for fault in FAULTS)
+    print(f"{told}: {number} runs, each the same in the end, in {(time.monotonic() - began) / 60:.1f} minutes")
 
 
 if __name__ == "__main__":

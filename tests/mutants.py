@@ -378,6 +378,8 @@ MUTANTS = [Mutant(*row) for row in [
     ("largest_budgets.py", "budgets = [0 if number == clause else budget", "budgets = [0 if number >= clause else 0 * (budget or 0)", "other symbols missed where all budgets are answered at once"),
     ("largest_budgets.py", "total[:, 1 : count + 1] = largest.cumsum(1)", "total[:, 1 : count + 1] = largest", "only the last sample counts at every budget"),
     ("withstanding.py", "low[inputs] = torch.where(certain, level, low[inputs])", "low[inputs] = level", "what is uncertain is withstood"),
+    ("withstanding.py", 'change["kind" if one_radius else "exactly"]', 'change["kind"]', "moves of other radii counted as the same"),
+    ("threats/moves.py", "min(least, most) if even", "most if even", "the largest of several radii is taken for all"),
     ("votes.py", "(winner < rivals).long()", "(winner > rivals).long()", "ties go to the larger class"),
     ("votes.py", "least_cost(some, costs + 1, classes)", "least_cost(some, costs + 2, classes)", "members cost one change too many"),
     ("votes.py", "torch.where(vote == rivals, 0, 1)", "0", "members that vote for others gain nothing"),

@@ -9,7 +9,8 @@ call computes as in ``rounding.nearest()``, where nothing is charged, and with u
 The tests of its file run against a copy of the package with the term removed, until the first failure: first the test
 that caught it the last time, which `rounding_terms.json` remembers, then those of `LAWS`, then those of the planted
 bugs of the file (`mutants.py`, whose machinery this is). A run that was stopped goes on with `--new`: what is
-remembered is not tried again. Prints a table; exits with 1 if a term is neither noticed nor in
+remembered is not tried again. With `--here` terms are switched off in one process, by laws alone, which takes a part of
+the time. Prints a table; exits with 1 if a term is neither noticed nor in
 `rounding_terms_that_stay.py`, where the proofs are.
 """
 
@@ -267,7 +268,7 @@ def main() -> None:
         return
     if given.new:
         wanted = [term for term in wanted if term.name not in tests and term.name not in STAYS]
-    found = here(wanted) if given.here else apart(wanted, tests, given.jobs, given.quick)
+    found = here(wanted, tests) if given.here else apart(wanted, tests, given.jobs, given.quick)
     raise SystemExit(tried(wanted, tests, found, given.remember))
 
 
@@ -277,17 +278,19 @@ def apart(wanted: list[Term], tests: dict[str, str], jobs: int, quick: bool) -> 
         yield from pool.map(noticed, wanted, [tests.get(term.name) for term in wanted], repeat(quick))
 
 
-def here(wanted: list[Term]) -> Iterator[tuple[str | None, float]]:
-    """Each term switched off in this process; a law that fails without that is an error."""
-    switch, loaded = rounding_sites.Switch(), {}
+def here(wanted: list[Term], tests: dict[str, str]) -> Iterator[tuple[str | None, float]]:
+    """Each term switched off in this process, what is remembered first; a law that fails without that is an error."""
+    switch, loaded = rounding_sites.Switch(), dict[str, list[rounding_sites.Law]]()
     switch.install(WIDENING)
     for term in wanted:
         begin, test = time.perf_counter(), None
-        for file in map(Path, tests_of(term.file, quick=True)):
+        known, _, function = tests.get(term.name, "").partition("[")[0].partition("::")
+        for file in dict.fromkeys([*([f"{ROOT}/{known}"] if known else []), *tests_of(term.file, quick=True)]):
             if file not in loaded:
-                loaded[file] = rounding_sites.laws(file)
+                loaded[file] = rounding_sites.laws(Path(file))
             own = [law for law in loaded[file] if law.about(term.file)]  # of a rule, those of its own file
-            test = test or rounding_sites.noticed(partial(removed_here, switch, term), own or loaded[file])
+            first = [law for law in loaded[file] if law.name.endswith(f"::{function}")]
+            test = test or rounding_sites.noticed(partial(removed_here, switch, term), [*first, *(own or loaded[file])])
         yield (f"tests/{_under_tests(test)}" if test else None), time.perf_counter() - begin
 
 

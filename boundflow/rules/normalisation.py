@@ -60,15 +60,17 @@ def _statistics(x: Set, count: int, eps: float) -> tuple[Set, Set, Set]:
 
 
 def _normalised(x: Set, deviations: Set, center: Set, scale: Set, terms: int) -> Set:
-    """(x - mean) / sqrt(variance + eps), whose square never sums to more than n but for rounding of the mean.
+    """``(x - mean) scale`` with ``scale = 1 / sqrt(v + eps)``: no value is far beyond sqrt(n).
 
-    So it is for variances of two passes and of Welford's formula, which PyTorch uses. A variance of one pass, which its
-    bounds hold, may be too small by far more than that: who normalises by one has values beyond this limit.
+    Deviations are at most ``sqrt(n) s``, with s^2 the exact variance. Of the variance v that PyTorch computes, by two
+    passes or by Welford's formula, is known that ``s <= sqrt(v) + g |x|``, with g of n roundings (Chan, Golub and
+    LeVeque 1983: ``s^2 - v <= g s |x|`` by Welford's, and ``g^2 |x|^2`` by two passes). So ``s scale <= 1 + g |x|
+    scale``, of which the last is no more than ``loss``. A variance of one pass can be smaller by far more than that.
     """
     result = mul(deviations, scale)
     loss = (_modulus(x) + _modulus(center)) * _modulus(scale) * rounding.gamma(8 + terms, x.dtype)
     result = charged(result, loss)
-    limit = math.sqrt(terms) * (1 + rounding.gamma(8 * terms, x.dtype)) + float(loss.max())
+    limit = math.sqrt(terms) * (1 + rounding.gamma(8 * terms, x.dtype)) * (1 + float(loss.max()))
     return Set(result.bounds.clamp(-limit, limit), result._form, result.symbols)
 
 

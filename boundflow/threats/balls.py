@@ -23,7 +23,14 @@ class Linf(Moved):
         # exactly: a certificate records it
         return f"{type(self).__name__}({self.epsilon.tolist()!r}{self._options()}{self._restricted()}"
 
+    def without_radius(self) -> str:
+        return f"{type(self).__name__}({(self.epsilon > 0).tolist()}{self._options()}{self._restricted()}"
+
     def amounts(self, x: Tensor) -> Tensor:
+        shape = tuple(self.epsilon.shape)
+        fits = (own in (1, size) for own, size in zip(shape[::-1], x.shape[:0:-1], strict=False))
+        if len(shape) >= x.dim() or not all(fits):
+            raise ValueError(f"epsilon is given for features of shape {shape}, and the data have {tuple(x.shape[1:])}")
         return self.epsilon.to(x.device)
 
     def moving(self, x: Tensor) -> Tensor:

@@ -16,9 +16,9 @@ and says in class attributes, where the default is not right,
     column            which column of the inputs it moves, where its rows do not move one feature each
 
 It may replace ``fits`` (data that the change cannot be about are refused before training), ``stand_in`` (what ordinary
-training sees in place of a value that is not there), ``encoded`` (targets as numbers), ``on_features`` and ``shrinks``
-(how its rows become those of a smaller change). Everything else is **derived**: ``&``, ``on``, ``AtMost``, budgets, the
-lifting of a batch, clean states, test inputs, pieces of batches.
+training sees in place of a value that is not there), ``encoded`` (targets as numbers), ``on_features``, ``shrinks``
+(how its rows become those of a smaller change) and ``without_radius`` (what it shares with those). Everything else is
+**derived**: ``&``, ``on``, ``AtMost``, budgets, the lifting of a batch, clean states, test inputs, pieces of batches.
 
 Under a budget, or beside other changes, symbols at zero must mean "as observed", so the center is the observed value,
 and a side that a valid range cuts off is covered by one symmetric row. Only where every sample is touched may it move.
@@ -27,6 +27,7 @@ and a side that a valid range cuts off is covered by one symmetric row. Only whe
 from __future__ import annotations
 
 import copy
+import hashlib
 from abc import ABC, abstractmethod
 from typing import Any, NamedTuple
 
@@ -124,7 +125,13 @@ class Threat(ABC):
             {
                 "budget": clause.budget,
                 "changes": [
-                    {"about": change.about, "recentred": not change.has_clean_state, "shrinks": change.shrinks(x)}
+                    {
+                        "about": change.about,
+                        "recentred": not change.has_clean_state,
+                        "shrinks": change.shrinks(x),
+                        "exactly": _digest(repr(change)),
+                        "kind": _digest(change.without_radius()),
+                    }
                     for change in clause.changes
                 ],
             }
@@ -140,6 +147,19 @@ class Threat(ABC):
         if any(change.samples is not None for change in self.changes):
             raise ValueError("a threat to some training samples says nothing about test inputs")
         return Lifting(self, symbols, x, torch.zeros(len(x)), np.arange(len(x)), guests=True).lifted().inputs
+
+
+def _digest(text: str) -> str:
+    """A text that may name every sample, in a few letters."""
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def _numbers_or_mask(given: Given, what: str) -> np.ndarray:
+    """Whole numbers, or truths; bytes are numbers, which to torch are a mask."""
+    chosen = np.asarray(given.detach().cpu() if isinstance(given, Tensor) else given)
+    if chosen.size and chosen.dtype.kind not in "biu":
+        raise ValueError(f"{what} are chosen by whole numbers or by a mask of truths, not by {chosen.dtype}")
+    return chosen if chosen.dtype == bool else chosen.astype(np.int64)
 
 
 class Both(Threat):
@@ -220,11 +240,11 @@ class Change(Threat):
         """The same change of some samples only (numbers or a mask over the dataset), or of some features only."""
         restricted = copy.copy(self)
         if samples is not None:
-            chosen = np.asarray(samples)
+            chosen = _numbers_or_mask(samples, "samples")
             restricted.out_of = len(chosen) if chosen.dtype == bool else self.out_of
-            chosen = np.flatnonzero(chosen) if chosen.dtype == bool else np.unique(chosen.astype(np.int64))
+            chosen = np.flatnonzero(chosen) if chosen.dtype == bool else np.unique(chosen)
             restricted.samples = chosen if self.samples is None else np.intersect1d(chosen, self.samples)
-        return restricted if features is None else restricted.on_features(np.asarray(features))
+        return restricted if features is None else restricted.on_features(_numbers_or_mask(features, "features"))
 
     def on_features(self, features: np.ndarray) -> Change:
         raise ValueError(f"{type(self).__name__} is not about features")
@@ -244,6 +264,10 @@ class Change(Threat):
     def shrinks(self, x: Tensor) -> dict[str, float | None] | None:
         """How its rows become those of a smaller change of the same kind; None where they do not."""
         return None
+
+    def without_radius(self) -> str:
+        """The change as text, but for the one radius that it shrinks with: what changes of other radii have, too."""
+        return repr(self)
 
     def encoded(self, y: Tensor, like: Tensor) -> Tensor:
         """Targets as numbers that can change, of the dtype of ``like``."""

@@ -29,6 +29,8 @@ from ..rules.constants import constant
 from .base import Change
 from .deviation import Deviation, Diagonal
 
+EVEN = 1.01  # how far amounts of features are apart at most that count as one epsilon
+
 
 class Moved(Change):
     """Features that move by an amount of their own."""
@@ -66,6 +68,8 @@ class Moved(Change):
             mask = torch.from_numpy(chosen).to(x.device)
             if mask.dtype is not torch.bool:
                 numbers, mask = mask, torch.zeros_like(allowed).flatten()
+                if len(numbers) and not 0 <= int(numbers.min()) <= int(numbers.max()) < len(mask):
+                    raise ValueError(f"features are counted from 0 to {len(mask) - 1}, and not {chosen.tolist()}")
                 mask[numbers] = True
                 mask = mask.view(allowed.shape)
             allowed = allowed & mask
@@ -93,7 +97,9 @@ class Moved(Change):
 
         In a box, symbols of a move by t are at most ``t + slack`` (`rounding.of_shorter_moves`); in a ball their norm
         is at most t, and the radius that pays for roundings stays. A valid range cuts the rows of long and short moves
-        alike and may move the center, so there the rows say nothing about shorter moves.
+        alike and may move the center, so there the rows say nothing about shorter moves. Amounts that are the same but
+        for what scaling a table rounds are one epsilon, the least of them: whoever moves no feature by more than t of
+        that moves none by more than t of its own amount.
         """
         if self.clip is not None:
             return None
@@ -104,7 +110,8 @@ class Moved(Change):
             moving = amounts[amounts > 0]
             if moving.numel():
                 least, most = min(least, float(moving.min())), max(most, float(moving.max()))
-        return {"epsilon": most if least == most or most == 0 else None, "slack": slack}
+        even = most <= EVEN * least
+        return {"epsilon": min(least, most) if even else None, "slack": slack}
 
     def _options(self) -> str:
         clip = "" if self.clip is None else f", clip={self.clip}"

@@ -51,6 +51,11 @@ class Tolerance(Moved):
     def __repr__(self) -> str:
         return f"Tolerance({self._as_given}{self._options()}{self._restricted()}"
 
+    def without_radius(self) -> str:
+        """The columns of amounts; where a share is among them there is no one radius, and `exactly` is compared."""
+        moving = sorted(column for column, found in self.absolute.items() if found)
+        return f"Tolerance({moving}, {self.relative}{self._options()}{self._restricted()}"
+
     def moving(self, x: Tensor) -> Tensor:
         chosen = [column for part in (self.absolute, self.relative) for column, found in part.items() if found]
         moving = torch.zeros(x.shape[1:], dtype=torch.bool, device=x.device)

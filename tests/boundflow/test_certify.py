@@ -330,3 +330,10 @@ def test_a_certificate_of_version_0_1_is_read(tmp_path: Path) -> None:
     bf.load(path).save(tmp_path / "again")
     again = bf.load(tmp_path / "again").predict(x, epsilon=0.01)
     assert torch.equal(again.lower, answer.lower) and torch.equal(again.upper, answer.upper)
+
+
+def test_a_model_without_parameters_to_train_is_refused() -> None:
+    data = torch.zeros(3, 2), torch.zeros(3)
+    for model in (nn.Flatten(), nn.Linear(2, 1).requires_grad_(False)):
+        with pytest.raises(ValueError, match="no parameters to train"):
+            bf.certify(model, data, threat=bf.threats.Linf(0.1), loss="bce")

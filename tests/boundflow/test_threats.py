@@ -213,3 +213,25 @@ def test_replacement_needs_clipping() -> None:
         certified(T.AtMost(1, T.Replacement()), "bce", data, "zonotope")
     with pytest.raises(bf.MixedSymbols, match="clip_gradients"):
         bf.Symbols(T.AtMost(1, T.Replacement())).lift(data.x, data.y, torch.arange(SAMPLES))
+
+
+@pytest.mark.parametrize("epsilon", [[0.1, 0.1], [[0.1, 0.1, 0.1]] * 4], ids=["too few", "by sample"])
+def test_radii_that_do_not_fit_the_features_are_refused(epsilon: list[float]) -> None:
+    x, y = torch.zeros(4, 3), torch.zeros(4, dtype=torch.long)
+    for kind in (bf.threats.Linf, bf.threats.L2):
+        with pytest.raises(ValueError, match="features of shape"):
+            kind(epsilon).check(x, y)
+
+
+def test_samples_and_features_are_chosen_by_numbers_or_masks() -> None:
+    """Bytes are numbers: torch would take them for a mask, and a threat would be a smaller one than was meant."""
+    x, y = torch.zeros(4, 3), torch.zeros(4, dtype=torch.long)
+    for features in (np.array([2, 0, 1], np.uint8), torch.tensor([0, 1, 2], dtype=torch.uint8), [True, True, True]):
+        moved = bf.threats.Linf(0.1).on(features=features)
+        assert bool(moved.deviation(x, x, budgeted=True).bounds[1].gt(0).all())
+    for wrong in ([0.5], [3], [-1], [[0.0]]):
+        with pytest.raises(ValueError, match="features are"):
+            bf.threats.Linf(0.1).on(features=wrong).check(x, y)
+    with pytest.raises(ValueError, match="samples are chosen by whole numbers"):
+        bf.threats.Removal().on(samples=[1.5])
+    assert bf.threats.Removal().on(samples=[]).touched(np.arange(4)).sum() == 0

@@ -192,11 +192,57 @@ def test_runs_of_different_recipes_are_not_combined() -> None:
     for word, other in others.items():
         with pytest.raises(bf.DifferentRuns, match=word):
             bf.withstands([first, other], points())
+    with pytest.raises(bf.DifferentRuns, match="verified"):
+        bf.withstands([first, first.verified([0, 1])], points())
     other = bf.certify(network(), (x, y), threat=flips(3), **RECIPE)
     with torch.no_grad():
         next(other.nominal.parameters())[0, 0] += 1e-15
     with pytest.raises(bf.DifferentRuns, match="last bit"):
         bf.withstands([first, other], points())
+
+
+KINDS = {  # of threats that must not be combined, and what is asked
+    "another radius": ("k", AtMost(2, Linf(0.5)), AtMost(3, Linf(0.01))),
+    "behind a run that nothing was done to": ("k", Linf(0.0), AtMost(2, Linf(0.5)), AtMost(3, Linf(0.01))),
+    "other samples": ("k", AtMost(2, Removal()), AtMost(3, Removal().on(samples=[0, 1, 2, 3]))),
+    "another budget": ("epsilon", AtMost(2, Linf(0.1)), AtMost(1, Linf(0.2))),
+    "another norm": ("epsilon", Linf(0.1), L2(0.2)),
+    "other features": ("epsilon", Linf(0.1), Linf(0.2).on(features=[0])),
+    "features that do not move": ("epsilon", Linf([0.1, 0.1, 0.1]), Linf([0.2, 0.2, 0.0])),
+    "shares of other amounts": ("epsilon", Tolerance({0: 0.1, 1: 0.2}), Tolerance({0: 0.2, 1: 0.3})),
+    "other columns": ("epsilon", Tolerance({0: 0.1}), Tolerance({1: 0.2})),
+    "other labels beside": ("epsilon", Linf(0.1) & flips(1), Linf(0.2) & flips(2)),
+}
+
+
+@pytest.mark.parametrize("case", KINDS)
+def test_threats_of_different_kinds_are_not_combined(case: str) -> None:
+    over, *threats = KINDS[case]
+    x, y = task(8)
+    made = [bf.certify(network(), (x, y), threat=threat, **RECIPE) for threat in threats]
+    with pytest.raises(bf.DifferentRuns, match="different kinds"):
+        bf.withstands(made, points(), over=over)
+
+
+def test_radii_that_are_almost_the_same_are_one_and_the_least_of_them() -> None:
+    x = torch.ones(4, 3)
+    for threat, epsilon in ((Linf([0.1, 0.1005, 0.0]), 0.1), (Linf([0.1, 0.2, 0.0]), None), (Linf(0.0), 0.0)):
+        shrinks = threat.shrinks(x)
+        assert shrinks is not None and shrinks["epsilon"] == epsilon
+
+
+def test_threats_that_differ_in_what_is_asked_are_combined() -> None:
+    x, y = task(8)
+    for over, *threats in (
+        ("k", Linf(0.0), AtMost(1, Linf(0.1)), AtMost(2, Linf(0.1))),
+        ("epsilon", Linf(0.1), Linf(0.2)),
+        ("epsilon", Tolerance({0: 0.1, 1: 0.1}), Tolerance({0: 0.2, 1: 0.2})),
+        ("epsilon", Linf([0.1, 0.1 + 1e-9, 0.0]), Linf([0.2, 0.2 + 1e-9, 0.0])),  # as the columns of a table are scaled
+        ("epsilon", Linf(0.1).on(features=[0]) & flips(1), Linf(0.2).on(features=[0]) & flips(1)),
+    ):
+        made = [bf.certify(network(), (x, y), threat=threat, **RECIPE) for threat in threats]  # type: ignore[misc]
+        assert [levels(one, over).most for one in made] == sorted({levels(one, over).most for one in made})
+        assert bf.withstands(made, points(), over=over).most == max(levels(one, over).most for one in made)
 
 
 REFUSED = {

@@ -71,9 +71,10 @@ def test_a_signal_leaves_a_checkpoint_of_the_last_step(
 
 
 def test_runs_that_are_killed_at_random_moments_end_the_same() -> None:
-    """A cut of the script, which takes any number of runs."""
+    """A cut of the script, which takes any number of faults."""
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join((str(ROOT), str(ROOT / "tests")))}
-    command = [sys.executable, str(ROOT / "tests" / "kill_runs.py"), "2"]
+    faults = ("--kill", "2", "--terminate", "1", "--full-disk", "1")
+    command = [sys.executable, str(ROOT / "tests" / "kill_runs.py"), *faults]
     result = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=600)
     assert result.returncode == 0 and "the same in the end" in result.stdout, result.stderr
 

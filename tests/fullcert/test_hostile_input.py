@@ -101,6 +101,16 @@ def test_zip_bombs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert path.stat().st_size < 1000 and "at most 10,000" in told(lambda: tables.read(path))
 
 
+def test_words_that_are_long_or_columns_that_are_many(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Few values can take much memory: one word of gigabytes, or many arrays of thousands of columns."""
+    long = with_header("{'descr': '<U30000', 'fortran_order': False, 'shape': (1,), }", bytes(120_000))
+    wide = with_header("{'descr': '|u1', 'fortran_order': False, 'shape': (1, 60), }", bytes(60))
+    monkeypatch.setattr(npz, "VALUES", 10_000)
+    assert "1 words of 120,000 bytes" in told(lambda: tables.read(zipped(tmp_path / "table.npz", x=long)))
+    monkeypatch.setattr(unpacking, "COLUMNS", 100)
+    assert "more than 100 columns" in told(lambda: tables.read(zipped(tmp_path / "table.npz", x=wide, y=wide)))
+
+
 def test_zips_that_are_damaged(tmp_path: Path) -> None:
     path = zipped(tmp_path / "table.npz", x=with_header("{'descr': '<f8', 'fortran_order': False, 'shape': (3,), }"))
     whole = path.read_bytes()
@@ -140,6 +150,23 @@ def test_parquet_bombs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert path.stat().st_size < 100_000 and "3,000,000 values" in told(lambda: tables.read(path))
     parquet.write_table(pyarrow.table({"x": ["long" * 5000] * 5000}), path)  # a word that is written once
     assert path.stat().st_size < 100_000 and "unpacks to more" in told(lambda: tables.read(path))
+    word = pyarrow.array(["long" * 5000])
+    same = pyarrow.DictionaryArray.from_arrays(np.zeros(5000, np.int32), word)
+    parquet.write_table(pyarrow.table({"x": same}), path)  # as kept by pandas
+    assert path.stat().st_size < 100_000 and "unpacks to more" in told(lambda: tables.read(path))
+
+
+def test_parquet_of_lists_and_categories(tmp_path: Path) -> None:
+    pyarrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    path = tmp_path / "table.parquet"
+    parquet.write_table(pyarrow.table({"x": [[1.0], [2.0]]}), path)
+    assert "a cell is a number or a word" in told(lambda: tables.read(path))
+    words = pyarrow.array(["b", "a", None, "b"])
+    columns = {"plain": words, "kept": words.dictionary_encode(), "n": [1, 2, 3, 4], "a.b": ["x", "y", "x", ""]}
+    parquet.write_table(pyarrow.table(columns), path)
+    found = tables.read(path).columns
+    assert found["plain"].tolist() == found["kept"].tolist() == ["b", "a", "", "b"]
+    assert found["n"].tolist() == [1, 2, 3, 4] and found["a.b"].tolist() == ["x", "y", "x", ""]
 
 
 def test_numbers_of_5000_digits(command: Command, tmp_path: Path) -> None:

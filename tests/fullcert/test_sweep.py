@@ -3,6 +3,7 @@
 import csv
 import json
 import os
+import platform
 import signal
 import subprocess
 import sys
@@ -169,6 +170,19 @@ def test_mistakes_are_one_sentence(command: Command, tmp_path: Path) -> None:
         assert words in sentence(command("sweep", *where, *flags, *out)), flags
     assert not (tmp_path / "sweep" / "runs").exists()
     assert "--flips" in command("sweep", "--help").out
+
+
+def test_what_an_earlier_sweep_left_behind_may_be_damaged(tmp_path: Path) -> None:
+    """A lock with anything in it waits for nobody, and a result with anything in it is told."""
+    for text in (b"\xff\xfe", b"", b"9" * 5000, b"0 " + platform.node().encode(), b"-1 x", "\u0663 x".encode()):
+        (tmp_path / ".lock").write_bytes(text)
+        sweeps.awaited(tmp_path)
+    run = sweeps.Run(str(tmp_path), "", (), Options())
+    run.path.mkdir(parents=True)
+    for value in ('"x"', "[]", "NaN", "1e300"):
+        (run.path / "metrics.json").write_text(f'{{"seconds": {value}}}')
+        with pytest.raises(Mistake, match="seconds is no number"):
+            _ = run.metrics
 
 
 def test_a_run_that_fails_is_told(tmp_path: Path) -> None:
