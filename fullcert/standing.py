@@ -74,10 +74,13 @@ class Tested:
         return tuple(self.recipe.task.class_names)
 
     def rows(self, found: bf.Withstood) -> dict[str, list[Any]]:
-        """One entry for every test sample."""
-        names = self.classes
+        """One entry for every test sample: where it stands in the file of the user, and what it withstands."""
+        names, origin = self.classes, self.recipe.task.origins.get("test")
+        places: dict[str, list[Any]] = {"row": list(range(len(found)))}
+        if origin is not None:
+            places |= {"line": origin.lines} | ({} if origin.ids is None else {"id": origin.ids})
         return {
-            "row": list(range(len(found))),
+            **places,
             "label": [names[label] for label in found.label.tolist()],
             "withstands": column(found),
             "true": [names[label] for label in self.y.tolist()],
