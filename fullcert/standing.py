@@ -46,7 +46,12 @@ def sentence(told: dict[str, Any], samples: int) -> str:
     if told["median"] is None:
         return f"Half of the {samples:,} answers are not certain even if nothing was changed."
     more = ", and this run asks no further" if told["median"] == told["most"] else f" (asked up to {most})"
-    return f"Half of the {samples:,} answers withstand at least {told['median']:g} ({what}){more}."
+    amount = f"{told['median']:g}"
+    if told["unit"] == "k":
+        amount += " changed training sample" + ("" if told["median"] == 1 else "s")
+    else:
+        amount += f" as the {what}"
+    return f"Half of the {samples:,} answers withstand at least {amount}{more}."
 
 
 # --- the test set of a run ----------------------------------------------------------------------------------------

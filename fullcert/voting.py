@@ -181,7 +181,7 @@ class Tested:
         }
 
     def samples(self) -> list[dict[str, Any]]:
-        """Every test sample: where it stands, how many members vote for its answer, and how many changes that stands."""
+        """Every test sample: where it stands, the votes for its answer, and how many changes that withstands."""
         names, rows = self.recipe.task.class_names, list[dict[str, Any]]()
         origin, votes = self.recipe.task.origins.get("test"), (self.vote.members == self.vote.label.unsqueeze(1)).sum(1)
         for row in range(len(self.true)):
