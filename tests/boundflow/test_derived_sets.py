@@ -14,6 +14,8 @@ import boundflow as bf
 from boundflow import derived_sets
 from boundflow import threats as T
 from boundflow.derived_sets import asked_through_derived_symbols
+from boundflow.forms import Form
+from boundflow.sets import Set
 
 
 def data(count: int = 40) -> tuple[Tensor, Tensor]:
@@ -89,6 +91,23 @@ def test_no_answer_is_narrower_than_the_set(dtype: torch.dtype, monkeypatch: pyt
         low, high = (_interval(side, given, *ends) for side in (0, 1))
         assert Fraction(float(found.lower[place, 0])) <= max(center - reach, low)
         assert Fraction(float(found.upper[place, 0])) >= min(center + reach, high)
+
+
+def test_radius_center_and_bounds_stay(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a set that has a radius, which those after a reduction hardly have."""
+    monkeypatch.setattr(derived_sets, "DERIVED_FROM", 0)
+    model = copy.deepcopy(trained(T.Linf(0.02)).verified([0]).model)
+    assert model is not None
+    for x in model.parameters():
+        form = x.form.dense
+        wide = Form(form.center, form.generators, form.radius + 0.25, form.rows)
+        x.set = Set(torch.stack((x.lower - 1.0, x.upper + 1.0)), wide, x.symbols)
+    made = asked_through_derived_symbols(model)
+    for x, other in zip(model.parameters(), made.parameters(), strict=True):
+        assert torch.equal(x.form.center, other.form.center) and torch.equal(x.set.bounds, other.set.bounds)
+        assert bool((other.form.radius >= 0.25).all()) and len(other.form.rows) == x.numel()
+    point = data()[0][:1]
+    assert float((made(point).upper - made(point).lower).min()) >= 0.5 * (1 + float(point.abs().sum()))
 
 
 def _interval(side: int, given: list[float], weight: bf.Bounded, bias: bf.Bounded) -> Fraction:

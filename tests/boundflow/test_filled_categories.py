@@ -84,6 +84,24 @@ def test_all_trainings_with_what_was_filled_in_stay_inside(certificate: bf.Certi
                 assert bool(weight.contains(plain.weight).all() and bias.contains(plain.bias).all())
 
 
+@pytest.mark.parametrize("category", [0, 1, 2])
+def test_a_filled_category_is_wholly_what_it_is(category: int) -> None:
+    """One step from zero is linear in the data, ``w = mean((y - 1/2) x)``: once all is filled in, it is a point."""
+    x, y = torch.eye(3, dtype=torch.float64)[[0, 2, 1]], torch.tensor([1, 0, 1])
+    holes = x.clone()
+    holes[2] = float("nan")
+    model = nn.Linear(3, 1, bias=False).double()
+    nn.init.zeros_(model.weight)
+    recipe = {"loss": "bce", "steps": 1, "optimizer_options": {"lr": 1.0}, "progress": False}
+    found = bf.certify(model, (holes, y), threat=T.MissingCategory([0, 1, 2]), **recipe)
+    x[2] = torch.eye(3, dtype=torch.float64)[category]
+    after = found.verified([2], x[2:])
+    assert after.model is not None
+    exact = ((y - 0.5).unsqueeze(1) * x).mean(0)
+    assert bool(after.model.weight.contains(exact).all())
+    assert float((after.model.weight.upper - after.model.weight.lower).max()) < 1e-12
+
+
 def test_a_list_of_samples_names_the_columns_that_are_missing(certificate: bf.Certificate) -> None:
     test = table()[0][[0, 2, 3, 5, 6, 7, 8, 10, 12, 13]].repeat(8, 1)
     test[:, [1, 5]] += torch.linspace(-3, 3, 80, dtype=torch.float64)[:, None]
