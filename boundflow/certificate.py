@@ -12,6 +12,7 @@ then every model in the set, on every allowed input, answers that class. Otherwi
 from __future__ import annotations
 
 import copy
+import threading
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -40,6 +41,7 @@ from .verified_rows import fixed, tracked, with_fixed
 from .version import __version__
 
 MOST_CUTS = 16  # an input in up to 65536 parts
+ONCE = threading.Lock()
 
 
 @dataclass
@@ -377,9 +379,10 @@ class Certificate:
     def _asked(self) -> nn.Module:
         """The set of models as it is asked: over derived symbols, where it was written out over many rows."""
         assert self.model is not None
-        if self._derived is None or self._derived[0] is not self.model:
-            self._derived = self.model, asked_through_derived_symbols(self.model)
-        return self._derived[1]
+        with ONCE:  # the symbols of an answer belong to the space of one such model
+            if self._derived is None or self._derived[0] is not self.model:
+                self._derived = self.model, asked_through_derived_symbols(self.model)
+            return self._derived[1]
 
     def _space(self, threat: Threat) -> Symbols:
         """A space for one answer, beside that of the parameters: its symbols are dropped with it."""
@@ -391,7 +394,7 @@ class Certificate:
         few = x.numel() * x[0].numel() * x.element_size() <= INPUT_ROWS
         lifted = threat.at_test_time(symbols if few else None, x)
         if isinstance(lifted, Bounded) and has_own_rows(lifted.set) and bool((lifted.lower == lifted.upper).all()):
-            lifted = lifted.lower  # points: nothing about these inputs is unknown
+            lifted = lifted.lower.clone()  # points: nothing about these inputs is unknown
         logits: Bounded = self._asked(lifted)
         return logits
 

@@ -82,7 +82,7 @@ def require_same(options: Options, where: Places, certificate: bf.Certificate) -
     """Refuse a training table that is not the one of the run: its lines would name other rows than were trained on."""
     if where.table is None:
         return
-    recipe = Recipe(options)
+    recipe = Recipe(replace(options, device="cpu"))  # the data are the same wherever it was trained
     made = Prepared(recipe.initial, recipe.observed(), recipe.threats.training, recipe.program())
     if fingerprint(made.x, made.y) != certificate.record["data"]:
         raise Mistake(f"{where.table.path} has changed since it was trained on: audit with the table as it was then")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from concurrent.futures import ThreadPoolExecutor
 from fractions import Fraction
 from pathlib import Path
 
@@ -130,6 +131,16 @@ def test_few_rows_are_asked_as_they_are(tmp_path: Path) -> None:
     audited = [one.audit(data()[0], budget=5) for one in (certificate, read)]
     assert audited[0].checklist.samples.tolist() == audited[1].checklist.samples.tolist()
     torch.testing.assert_close(*(torch.from_numpy(one.totals) for one in audited))
+
+
+def test_threads_that_ask_first_at_once_get_one_model(tmp_path: Path) -> None:
+    trained(T.AtMost(3, T.Labels())).save(tmp_path / "file.safetensors")
+    expected = bf.load(tmp_path / "file.safetensors").predict(data()[0], epsilon=0.01, chunk=8)
+    for _ in range(3):
+        read = bf.load(tmp_path / "file.safetensors")
+        with ThreadPoolExecutor(4) as threads:
+            found = list(threads.map(lambda _: read.predict(data()[0], epsilon=0.01, chunk=8), range(4)))  # noqa: B023
+        assert all(torch.equal(one.lower, expected.lower) for one in found)
 
 
 def test_inputs_with_missing_values_are_answered_beside_the_others() -> None:
