@@ -60,9 +60,12 @@ class Checklist:
             widths = (self.width_after, self.width_before)
             after, before = (format(SHORT.create_decimal_from_float(width or 0.0), "g") for width in widths)
             return f"{if_so}, predictions are {after} wide on average, and not {before}."
-        more = f"{many:,} more prediction{' is' if many == 1 else 's are'} certain"
-        tail = " (a forecast: some have missing cells, so fill them in and answer again)" if self.forecast else ""
-        return f"{if_so}, {more if many else 'no further prediction is certain'}{tail}."
+        more = f"{many:,} more prediction{' is' if many == 1 else 's are'} certain" if many else ""
+        if self.forecast:
+            if_so += f", and what is missing in {'it' if rows == 1 else 'them'} is filled in"
+            more = f"about {more}" if many else "hardly another prediction is certain"
+        tail = " (a forecast: fill it in and answer again)" if self.forecast else ""
+        return f"{if_so}, {more or 'no further prediction is certain'}{tail}."
 
 
 @dataclass(frozen=True)
