@@ -150,12 +150,16 @@ class Columns:
         self.clauses: list[_ClauseColumns] = []
         for clause, budget in enumerate(budgets):
             members = [n for n, part in enumerate(table) if part.clause == clause and n not in summed]
-            held = np.flatnonzero(np.isin(parts, members)) if members else np.empty(0, dtype=np.int64)
-            if not len(held):
-                continue
-            whose = distinct(owners[held])
-            columns = [_part_columns(table[n].kind, np.flatnonzero(parts == n), owners, whose, device) for n in members]
-            self.clauses.append(_ClauseColumns(clause, budget, whose, [c for c in columns if c is not None]))
+            # without a budget all terms are added up, so every part has lines for its own owners alone
+            for together in [members] if budget is not None else [[n] for n in members]:
+                held = np.flatnonzero(np.isin(parts, together))
+                if not len(held):
+                    continue
+                whose = distinct(owners[held])
+                columns = [
+                    _part_columns(table[n].kind, np.flatnonzero(parts == n), owners, whose, device) for n in together
+                ]
+                self.clauses.append(_ClauseColumns(clause, budget, whose, [c for c in columns if c is not None]))
 
     def reach(self, coefficients: Tensor, own: Sequence[OwnTerms] = (), spent: bool = False) -> Tensor:
         """How far down and up the symbols reach, (2, elements), rounded up.

@@ -24,6 +24,7 @@ from .bounded import Bounded
 from .errors import TooLittleMemory
 from .prepared import TRIED, Prepared
 from .recipe import Recipe
+from .rows import NO_ROWS
 from .symbols import Symbols
 from .tuning import (
     BYTES_OF_A_STREAM,
@@ -83,11 +84,18 @@ class Owned(NamedTuple):
 
 
 def _owned(prepared: Prepared, batches: Sequence[Tensor], processes: int) -> Owned:
+    """Symbols of values that could be missing, and are not, share a row in each batch (`symbol_numbers.py`)."""
     threat = prepared.threat
     lifted = threat.lift(Symbols(threat), prepared.x[:1], prepared.targets[:1], [0])
-    each = max((len(part.form.rows) for part in lifted if isinstance(part, Bounded)), default=0)
-    visited = len(torch.cat(list(batches)).unique())  # type: ignore[no-untyped-call]
-    return Owned(each, each * -(-visited // processes))
+    rows = max((part.form.rows for part in lifted if isinstance(part, Bounded)), key=len, default=NO_ROWS)
+    each = len(rows)
+    changes = [change for clause in threat.clauses for change in clause.changes]
+    parts = [] if rows.batch is None else rows.batch.parts.tolist()
+    missing = sum(not changes[part].has_clean_state for part in parts)
+    visited = torch.cat(list(batches)).unique()  # type: ignore[no-untyped-call]
+    holes = int(torch.isnan(prepared.x[visited.to(prepared.x.device)]).flatten(1).any(1).sum()) if missing else 0
+    counted = (each - missing) * len(visited) + missing * min(holes + len(batches), len(visited))
+    return Owned(each, -(-counted // processes))
 
 
 @dataclass(frozen=True)

@@ -13,10 +13,11 @@ from torch import Tensor, nn
 import boundflow as bf
 from boundflow import training
 from boundflow.clean_state import Excess
-from boundflow.memory_plan import Need, Owned
+from boundflow.memory_plan import Need, Owned, _owned
 from boundflow.out_of_memory import ran_out
 from boundflow.prepared import Prepared
 from boundflow.sample_axis import Samples
+from boundflow.verified_rows import tracked
 
 LABELS = bf.threats.AtMost(3, bf.threats.Labels())
 
@@ -35,6 +36,22 @@ def test_what_cannot_fit_is_refused_before_the_first_step() -> None:
     assert not steps and isinstance(refusal.value, MemoryError)
     assert refusal.value.needed is not None and refusal.value.needed > 200e6
     assert f"memory={1.1 * refusal.value.needed:.2g}" in str(refusal.value) and "\n" not in str(refusal.value)
+
+
+@pytest.mark.parametrize("size", [None, 20])
+def test_values_that_are_not_missing_take_no_rows(size: int | None) -> None:
+    """Of a table in which few cells are missing the plan counts those, and a flip for every sample."""
+    x, y = data(100, 6, 2)
+    x[:, 2:] = torch.eye(4, dtype=torch.float64)[torch.arange(100) % 4]
+    x[::20, 2:], x[7, 0] = float("nan"), float("nan")
+    missing = bf.threats.MissingCategory([2, 3, 4, 5]) & bf.threats.Missing((0.0, 1.0)).on(features=[0, 1])
+    recipe = bf.Recipe(loss="bce", epochs=1, batch_size=size)
+    prepared = Prepared(nn.Linear(6, 1).double(), (x, y), missing & LABELS, recipe)
+    batches = [torch.arange(100)] if size is None else list(torch.arange(100).split(20))
+    counted = _owned(prepared, batches, 1)
+    assert counted.each == 11 and counted.together == 100 + 10 * (6 + len(batches))
+    found = tracked(bf.certify(nn.Linear(6, 1).double(), (x, y), recipe, threat=missing & LABELS, progress=False).model)
+    assert 100 + 5 * 4 + 1 <= (found.owners >= 0).sum() <= counted.together
 
 
 def test_the_order_that_a_refusal_names_fits() -> None:

@@ -57,6 +57,7 @@ for case in [
     ["audit", "nowhere"], ["audit", ".", "no.csv"], ["audit", ".", "--verified", "no.csv"], ["attack", "nowhere"],
     ["attack", ".", "--out", "no/x.npz"], ["verify", "nowhere"], ["verify", ".", "--key", "no.pub"],
     ["sign", "nowhere", "--key", "no"], ["sign", ".", "--key", "no"], ["certify", "nowhere", "no.csv"],
+    ["certify", "nowhere", "--withstands"],
     ["report", "nowhere"], ["inspect", "no.csv"], ["train", "--data", "no.csv", "--target", "x"],
     ["train", "--config", "no.toml"], ["tune", "--data", "no.csv", "--target", "x"], ["tune", "--out", "no/x.toml"],
     ["sweep", "--data", "no.csv", "--target", "x", "--flips", "1"], ["sweep", "--flips", "1", "--recipe", "no.toml"],
