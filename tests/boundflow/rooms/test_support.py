@@ -151,6 +151,10 @@ def test_an_expansion_whose_last_rows_are_boxes(
     weights = torch.cat((adverse(kind, (count, head), dtype, 4) / 14, adverse(kind, (count,), dtype, 6).diag() / 2), 1)
     made = Expansion(derived, deep, weights)
     assert made.boxes is not None and made.boxes.shape == (count,)
+    if count > 1:
+        weights[0, -1] = 2.0**-20  # of another scalar: not a box any more
+        assert Expansion(derived, deep, weights).boxes is None
+        weights[0, -1] = 0.0
     order = np.arange(count)[:: -1 if used == "in another order" else 1]
     rows = Rows(np.concatenate((derived.numbers[order], deep.numbers[-1:])))
     elements = adverse(kind, (3, len(rows)), dtype, 5)
