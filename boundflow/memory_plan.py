@@ -3,10 +3,11 @@
 With M scalars of state and K deep rows, those of samples and at most ``order`` error rows for each scalar (a step adds
 two), the largest tensor of a step is the expansion (M, K), and a sample of a piece has activations over M rows:
 
-    bytes  =  size (c M K  +  samples of a piece (a activations (M + own rows)  +  (e + 2 own rows) M))
+    bytes  =  size (c M K  +  s M M  +  samples of a piece (a activations (M + own rows)  +  (e + 2 own rows) M))
 
-with c, a and e copies that live at a time, as measured (`tuning.py`). So rows of samples are kept where they fit beside
-a piece of a batch, batches come in pieces that fit (`chunks.py`), and what cannot fit is refused with what would.
+with c, s, a and e copies that live at a time, as measured (`tuning.py`); before the first trained layer activations
+have own rows alone. So rows of samples are kept where they fit beside a piece of a batch, batches come in pieces that
+fit (`chunks.py`), and what cannot fit is refused with what would.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from .rows import NO_ROWS
 from .symbols import Symbols
 from .tuning import (
     BYTES_OF_A_STREAM,
+    COPIES_IN_A_STEP,
     COPIES_OF_AN_ACTIVATION,
     COPIES_OF_AN_ACTIVATION_CUDA,
     COPIES_OF_AN_EXCESS,
@@ -111,16 +113,17 @@ class Need:
     def of(prepared: Prepared, batches: Sequence[Tensor], owned: Owned) -> Need:
         recipe, size, trained = prepared.recipe, prepared.x.element_size(), _trained(prepared.model)
         scalars = trained * _states(recipe)
-        copies = COPIES_OF_ERROR_ROWS * float(size) * scalars * scalars
+        row = float(size) * scalars * scalars  # one for each scalar
+        copies = COPIES_OF_ERROR_ROWS * row
         order = min(recipe.order, 2 * len(batches))
         cuda = prepared.x.is_cuda
         held = COPIES_OF_OWNED_ROWS_CUDA if cuda else COPIES_OF_OWNED_ROWS
-        elements = _activations(prepared.model, prepared.x[batches[0][:TRIED]])
-        copied = COPIES_OF_AN_ACTIVATION_CUDA if cuda else COPIES_OF_AN_ACTIVATION
-        activation = copied * elements * (trained + owned.each)
+        varying, fixed = _activations(prepared.model, prepared.x[batches[0][:TRIED]])
+        numbers = varying * (trained + owned.each) + fixed * (1 + owned.each)
+        activation = (COPIES_OF_AN_ACTIVATION_CUDA if cuda else COPIES_OF_AN_ACTIVATION) * numbers
         touched = COPIES_OF_AN_EXCESS * trained if prepared.threat.budget is not None else 0
-        state = held * float(size) * scalars * owned.together + order * copies
-        if cuda and elements > prepared.outputs:  # of hidden layers: their first factors have rows, too
+        state = held * float(size) * scalars * owned.together + COPIES_IN_A_STEP * row + order * copies
+        if cuda and varying > prepared.outputs:  # of hidden layers: their first factors have rows, too
             state += BYTES_OF_A_STREAM * min(STREAM_LINES_CUDA, len(batches[0]) * MOST_MIXED * owned.together)
         return Need(state, size * float(activation + touched + 2 * owned.each * trained), copies, order)
 
@@ -155,17 +158,23 @@ def _trained(model: nn.Module) -> int:
     return sum(parameter.numel() for parameter in model.parameters() if parameter.requires_grad)
 
 
-def _activations(model: nn.Module, x: Tensor) -> int:
-    """The numbers that the layers of a model put out for one sample."""
-    watched, count = copy.deepcopy(model).eval(), 0
+def _activations(model: nn.Module, x: Tensor) -> tuple[int, int]:
+    """The numbers that the layers of a model put out for one sample: from the first trained one on, and before it.
+
+    What comes before depends on no trained parameter (flattened images, frozen features) and has none of their rows.
+    """
+    watched, counts, begun = copy.deepcopy(model).eval(), [0, 0], False
 
     def see(module: nn.Module, args: object, output: object) -> None:
-        nonlocal count
-        count += output.numel() if isinstance(output, Tensor) else 0
+        nonlocal begun
+        if isinstance(output, Tensor):
+            begun = begun or output.requires_grad
+            counts[0 if begun else 1] += output.numel()
 
     for module in watched.modules():
         if not list(module.children()):
             module.register_forward_hook(see)
-    with torch.no_grad():
+    with torch.enable_grad():
         watched(torch.nan_to_num(x))
-    return max(1, count // len(x))
+    varying, fixed = (count // len(x) for count in counts)
+    return max(1, varying), fixed

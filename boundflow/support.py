@@ -68,7 +68,7 @@ class Support:
         if shares is not None:  # of several processes: each looks at its symbols, and all of that is added up
             form = shares.at_home(form, expansion)
         view = expansion.view(form.rows)
-        if shares is None and not clean and not len(view.derived) and self._only_boxes():
+        if shares is None and not clean and self._only_boxes() and (not len(view.derived) or self._apart(expansion)):
             return box(form.generators).unsqueeze(0)
         if factors is not None and not (len(view.derived) and factors.pay(expansion)):
             factors = None
@@ -156,6 +156,10 @@ class Support:
         coefficients = own.placed(coefficients, part, begin, budgeted=True)
         both.append(reach(coefficients, own.unplaced(part, begin, clean=False)))
         return torch.stack(both[::-1])
+
+    def _apart(self, expansion: Expansion) -> bool:
+        """Whether derived symbols are as free of each other as deep ones; not asked where steps are being traced."""
+        return self.space.arithmetic.deferred is None and expansion.diagonal
 
     def _only_boxes(self) -> bool:
         boxes = all(part.kind is Kind.BOX for part in self.space.table)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import resource
 import subprocess
 import sys
@@ -13,6 +14,7 @@ from torch import Tensor, nn
 import boundflow as bf
 from boundflow import training
 from boundflow.clean_state import Excess
+from boundflow.forms import Form
 from boundflow.memory_plan import Need, Owned, _owned
 from boundflow.out_of_memory import ran_out
 from boundflow.prepared import Prepared
@@ -64,6 +66,42 @@ def test_the_order_that_a_refusal_names_fits() -> None:
     assert refusal.value.order is not None
     fewer = Prepared(prepared.model, data(20, 700, 2), prepared.threat, prepared.recipe.but(order=refusal.value.order))
     Need.of(fewer, batches, Owned(0, 0)).require(fewer, 2, whole=False)
+
+
+def test_only_what_is_trained_gives_activations_rows() -> None:
+    """A sample of flattened images takes no more than one of flat ones, and frozen features next to nothing."""
+    threat, batches = bf.threats.Linf(1e-4), [torch.arange(20)]
+    layers = nn.Linear(300, 5), nn.Tanh(), nn.Linear(5, 1)
+
+    def sample(model: nn.Module) -> float:
+        prepared = Prepared(model.double(), data(20, 300, 2), threat, bf.Recipe(loss="bce"))
+        return Need.of(prepared, batches, Owned(0, 0)).sample
+
+    flat, flattened = sample(nn.Sequential(*layers)), sample(nn.Sequential(nn.Flatten(), *layers))
+    assert flat < flattened < 1.1 * flat
+    layers[0].requires_grad_(False)
+    assert sample(nn.Sequential(*layers)) < 0.01 * flat
+
+
+def test_the_rows_of_a_step_are_freed_with_it() -> None:
+    """Not when Python looks for cycles: a form that held itself kept the rows of the steps before."""
+    x, y = data(20, 4, 2)
+    space = bf.Symbols(bf.threats.Linf(1e-3), tracks=False)
+    model = bf.lift(nn.Linear(4, 1).double(), space)
+    optimizer, alive = torch.optim.SGD(model.parameters(), lr=0.1), []
+    space.attach(optimizer)
+    gc.collect()
+    gc.disable()
+    try:
+        for _ in range(4):
+            optimizer.zero_grad()
+            inputs, targets = space.lift(x, y.double().unsqueeze(1), torch.arange(20))
+            nn.functional.binary_cross_entropy_with_logits(model(inputs), targets).backward()
+            optimizer.step()
+            alive.append(sum(type(thing) is Form for thing in gc.get_objects()))
+    finally:
+        gc.enable()
+    assert alive[1] == alive[2] == alive[3]
 
 
 @pytest.mark.parametrize("tracks", [True, False])
