@@ -67,7 +67,7 @@ def accumulated(
     """
     parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
     totals: list[Set | None] = [None] * len(parameters)
-    value: Tensor | None = None
+    value: Set | None = None
     longest = -(-sum(map(len, pieces)) // min(map(len, pieces)))  # as if every piece were as long as the batch
     once = len(torch.cat(list(pieces)).unique()) == sum(map(len, pieces))  # type: ignore[no-untyped-call]
     with in_pieces(space, len(pieces), longest), torch.no_grad():
@@ -76,7 +76,7 @@ def accumulated(
                 part = backward(piece)
             gradients = [parameter.grad for parameter in parameters]
             for each, found in [(part, gradients)] if ranks is None else of_all(ranks, part, gradients):
-                value = each if value is None else value + each
+                value = _sum(value, each)
                 for number, gradient in enumerate(found):
                     totals[number] = _sum(totals[number], gradient, once)
             for parameter in parameters:
@@ -85,7 +85,7 @@ def accumulated(
         if total is not None:
             parameter.grad = Bounded(_settled(total))
     assert value is not None
-    return value
+    return Bounded(_settled(value))
 
 
 def _settled(total: Set) -> Set:

@@ -69,22 +69,31 @@ class Expansion:
         own sum, and for sums that it becomes part of.
         """
         view = self.view(rows)
-        coefficients, which, weights = elements[:, view.derived], view.which, self.weights
+        coefficients, which = elements[:, view.derived], view.which
         large = coefficients.numel() * len(self.deep) > LOOK_FOR_ZEROS and thread.arithmetic.deferred is None
-        used = (coefficients != 0).any(0) if large else None
-        if used is not None and 2 * int(used.sum()) < len(used):  # a hidden unit depends on its own weights only
-            coefficients, which = coefficients[:, used], which[used]
-        if 2 * len(which) < len(self.derived):
-            weights = weights[which]
-        elif not view.in_order or len(which) < len(view.which):
-            coefficients = coefficients.new_zeros(len(elements), len(weights)).index_copy_(1, which, coefficients)
-        total = coefficients @ weights.to(coefficients.dtype)  # of a tensor in another dtype: one more rounding each
+        alone = _one_each(coefficients) if large else None
+        if alone is not None:
+            total = self.weights[which[alone]].to(coefficients.dtype) * coefficients.gather(1, alone.unsqueeze(1))
+        else:
+            total = self._product(coefficients, view, large)
         error = coefficients.abs().sum(1) * rounding.gamma(len(self.derived) + 4, total.dtype)
         if len(view.known):  # adding t and e rounds by u (|t| + |e|): the first is among the terms above
             known = elements[:, view.known]
             total.index_add_(1, view.deep, known)
             error = error + known.abs().sum(1) * rounding.gamma(1, total.dtype)
         return total, error
+
+    def _product(self, coefficients: Tensor, view: View, large: bool) -> Tensor:
+        """Coefficients of derived symbols times what those stand for; of many, only of symbols that any element has."""
+        which, weights = view.which, self.weights
+        used = (coefficients != 0).any(0) if large else None
+        if used is not None and 2 * int(used.sum()) < len(used):  # a hidden unit depends on its own weights only
+            coefficients, which = coefficients[:, used], which[used]
+        if 2 * len(which) < len(self.derived):
+            weights = weights[which]
+        elif not view.in_order or len(which) < len(view.which):
+            coefficients = coefficients.new_zeros(len(coefficients), len(weights)).index_copy_(1, which, coefficients)
+        return coefficients @ weights.to(coefficients.dtype)  # of a tensor in another dtype: one more rounding each
 
     @staticmethod
     def joined(parts: Sequence[Expansion]) -> Expansion:
@@ -97,3 +106,11 @@ class Expansion:
         weights = [deep.place(part.weights.T, part.deep).T for part in parts]
         numbers = np.concatenate([part.derived.numbers for part in parts])
         return Expansion(Rows(numbers), deep, torch.cat(weights).contiguous())
+
+
+def _one_each(coefficients: Tensor) -> Tensor | None:
+    """For elements that have one symbol at most, as parameters after a reduction do, which; None if some have more."""
+    if not coefficients.shape[1]:
+        return None
+    apart = coefficients != 0
+    return apart.to(torch.uint8).argmax(1) if bool((apart.sum(1) <= 1).all()) else None

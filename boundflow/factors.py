@@ -14,6 +14,7 @@ from torch import Tensor
 
 from . import rounding
 from .budgets import box
+from .context import thread
 from .expansion import Expansion
 from .rows import Rows
 from .tuning import FACTOR_LINES, STREAM_FROM
@@ -34,9 +35,17 @@ class Factors:
         """Whether this takes less than expanding the product; a stream has no chunks to write, so it pays earlier."""
         derived, (count, inner), width = len(expansion.derived), self.a.center.shape, self.b.center.shape[1]
         first = self.a.center.numel() * derived if len(self.a.rows) else 0
-        factors = first + self.b.center.numel() * derived + 2 * inner * count * width
+        second = 0 if self._parameter else self.b.center.numel() * derived
+        factors = first + second + 2 * inner * count * width
         large = count * width * expansion.everywhere >= STREAM_FROM
         return (1 if large else 4) * factors < count * width * derived
+
+    @property
+    def _parameter(self) -> bool:
+        """Whether each element of the second factor has one row: it is expanded without a product then."""
+        if thread.arithmetic.deferred is not None:  # a compiled step asks for no values
+            return False
+        return not len(self.b.rows) or bool((self.b.generators != 0).sum(0).amax() <= 1)
 
     def start(self, expansion: Expansion) -> None:
         """Look through this expansion."""

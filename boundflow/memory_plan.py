@@ -6,7 +6,9 @@ two), the largest tensor of a step is the expansion (M, K), and a sample of a pi
     bytes  =  size (c M K  +  samples of a piece (a activations (M + own rows)  +  (e + 2 own rows) M))
 
 with c, a and e copies that live at a time, as measured (`tuning.py`). So rows of samples are kept where they fit beside
-a piece of a batch, batches come in pieces that fit (`chunks.py`), and what cannot fit is refused with what would.
+a piece of a batch, batches come in pieces that fit (`chunks.py`), and what cannot fit is refused with what would. On a
+CPU pieces are also not larger than what an allocator keeps: memory that the system clears for each tensor costs more
+than what is computed in it.
 """
 
 from __future__ import annotations
@@ -34,6 +36,8 @@ from .tuning import (
     FEWEST_SAMPLES,
     LEAST_MEMORY,
     MEMORY_SLACK,
+    PIECE,
+    WORTH_PIECES,
 )
 
 HELD = {torch.optim.SGD: 1, torch.optim.RMSprop: 2, torch.optim.Adagrad: 2}  # sets for each parameter, itself included
@@ -62,7 +66,7 @@ def chunk_size(prepared: Prepared, space: Symbols | None, batches: Sequence[Tens
     if space is None:
         return len(batch)
     need = Need.of(prepared, batches, _owned(prepared, batches, processes) if space.tracks else Owned(0, 0))
-    size = int((prepared.recipe.memory - need.state) / need.sample)
+    size = min(int((prepared.recipe.memory - need.state) / need.sample), need.fastest(prepared, len(batch)))
     need.require(prepared, 2, whole=False)  # before anything is tried
     whole = prepared.effects.draws or prepared.effects.changes
     if size >= len(batch) or whole or samples_meet(prepared.model, prepared.observed[batch], training=True):
@@ -94,6 +98,7 @@ class Need:
     sample: float
     copies: float  # what one more error row for each scalar takes
     order: int  # how many there can be
+    largest: float  # the largest tensor of a sample
 
     @staticmethod
     def of(prepared: Prepared, batches: Sequence[Tensor], owned: Owned) -> Need:
@@ -102,16 +107,24 @@ class Need:
         copies = COPIES_OF_ERROR_ROWS * float(size) * scalars * scalars
         order = min(recipe.order, 2 * len(batches))
         held = COPIES_OF_OWNED_ROWS_CUDA if prepared.x.is_cuda else COPIES_OF_OWNED_ROWS
-        elements = _activations(prepared.model, prepared.x[batches[0][:TRIED]])
-        activation = COPIES_OF_AN_ACTIVATION * elements * (trained + owned.each)
+        before, after = _activations(prepared.model, prepared.x[batches[0][:TRIED]])
+        elements, rows = sum(after), trained + owned.each
+        activation = COPIES_OF_AN_ACTIVATION * (elements * rows + sum(before) * owned.each)
         touched = COPIES_OF_AN_EXCESS * trained if prepared.threat.budget is not None else 0
         state = held * float(size) * scalars * owned.together + order * copies
-        return Need(state, size * float(activation + touched + 2 * owned.each * trained), copies, order)
+        sample = activation + touched + 2 * owned.each * trained
+        return Need(state, size * float(sample), copies, order, size * float(max(after) * rows))
 
     @property
     def fewest(self) -> float:
         """With pieces that are large enough not to take forever."""
         return self.state + FEWEST_SAMPLES * self.sample
+
+    def fastest(self, prepared: Prepared, samples: int) -> int:
+        """The size of pieces whose tensors an allocator keeps, on a CPU, where a batch has tensors far beyond that."""
+        if prepared.x.is_cuda or samples * self.largest <= WORTH_PIECES * PIECE:
+            return samples
+        return max(FEWEST_SAMPLES, int(PIECE / self.largest))
 
     def require(self, prepared: Prepared, samples: int, whole: bool) -> None:
         """Refuse a run whose memory is not enough for pieces of so many samples, before its first step."""
@@ -139,17 +152,21 @@ def _trained(model: nn.Module) -> int:
     return sum(parameter.numel() for parameter in model.parameters() if parameter.requires_grad)
 
 
-def _activations(model: nn.Module, x: Tensor) -> int:
-    """The numbers that the layers of a model put out for one sample."""
-    watched, count = copy.deepcopy(model).eval(), 0
+def _activations(model: nn.Module, x: Tensor) -> tuple[list[int], list[int]]:
+    """The numbers that layers put out for one sample: those before anything that is trained, and all others.
+
+    The first have no rows but those of the sample.
+    """
+    watched, counts, trained = copy.deepcopy(model).eval(), ([0], [1]), False
 
     def see(module: nn.Module, args: object, output: object) -> None:
-        nonlocal count
-        count += output.numel() if isinstance(output, Tensor) else 0
+        nonlocal trained
+        trained = trained or _trained(module) > 0
+        counts[trained].append(output.numel() // len(x) if isinstance(output, Tensor) else 0)
 
     for module in watched.modules():
         if not list(module.children()):
             module.register_forward_hook(see)
     with torch.no_grad():
         watched(torch.nan_to_num(x))
-    return max(1, count // len(x))
+    return counts
