@@ -57,15 +57,12 @@ def sum_of_moduli(x: Tensor, dim: int, spent: bool = False) -> Tensor:
     added up, a piece at a time that stays in a cache. A compiler writes nothing out, and it is known how it rounds a
     sum.
     """
-    if thread.arithmetic.deferred is not None:
-        return x.abs().sum(dim)
-    if x.is_cuda:
+    traced = thread.arithmetic.deferred is not None
+    if x.is_cuda and not traced:
         norm: Tensor = torch.linalg.vector_norm(x, ord=1, dim=dim)
         return norm
-    if spent:
-        return x.abs_().sum(dim)
-    if x.numel() <= MODULI_WRITTEN_OUT:
-        return x.abs().sum(dim)
+    if spent or traced or x.numel() <= MODULI_WRITTEN_OUT:
+        return (x.abs_() if spent else x.abs()).sum(dim)
     parts = torch.split(x, max(1, MODULI_WRITTEN_OUT * len(x) // x.numel()))
     written = torch.empty_like(parts[0])  # fresh memory costs more than what is computed in it
     sums = (torch.abs(part, out=written[: len(part)]).sum(dim) for part in parts)

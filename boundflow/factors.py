@@ -94,9 +94,13 @@ class Factors:
         if begin not in self.ready or end - 1 not in self.ready:
             count, inner = self.a.center.shape
             self.ready = range(begin, min(count, max(end, begin + -(-FACTOR_LINES // inner))))
-            lines = self.a.generators[:, begin : self.ready.stop]
-            deep, error = self._deep(lines, self.a.rows, len(self.ready) * inner)
-            self.deep_a, self.error_a = deep.view(len(self.ready), inner, -1), error.view(len(self.ready), inner)
+            lines, size = self.a.generators[:, begin : self.ready.stop], len(self.ready)
+            if inner == 2 and thread.arithmetic.deferred is None and torch.equal(lines[..., 0], -lines[..., 1]):
+                one, error = self._deep(lines[..., 0], self.a.rows, size)  # as probabilities of two classes are
+                self.deep_a, self.error_a = torch.stack((one, -one), 1), torch.stack((error, error), 1)
+            else:
+                deep, error = self._deep(lines, self.a.rows, size * inner)
+                self.deep_a, self.error_a = deep.view(size, inner, -1), error.view(size, inner)
         first, last = begin - self.ready.start, end - self.ready.start
         return self.deep_a[first:last], self.error_a[first:last]
 

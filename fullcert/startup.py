@@ -41,8 +41,11 @@ def _keeps_memory() -> bool:
 
 
 def threads_for(parameters: int, samples: int, rows: int | None) -> int:
-    """How many threads a step is worth: of so many trained parameters and samples; ``rows`` of zonotopes."""
-    work = parameters * samples * (OF_INTERVALS if rows is None else max(rows, OF_INTERVALS))
+    """How many threads a step is worth: of so many trained parameters and samples.
+
+    Zonotopes have so many error ``rows``, and some for each sample.
+    """
+    work = parameters * samples * (OF_INTERVALS if rows is None else rows + samples)
     return 1 if work < WORTH_THREADS else cores()
 
 
