@@ -78,13 +78,11 @@ class Expansion:
         view = self.view(rows)
         coefficients, which = elements[:, view.derived], view.which
         large = coefficients.numel() * len(self.deep) > LOOK_FOR_ZEROS and thread.arithmetic.deferred is None
-        used = (coefficients != 0).any(0) if large else None
-        if used is not None and 2 * int(used.sum()) < len(used):  # a hidden unit depends on its own weights only
-            coefficients, which = coefficients[:, used], which[used]
-        few = 2 * len(which) < len(self.derived)
-        if not few and not (view.in_order and len(which) == len(view.which)):
-            coefficients = coefficients.new_zeros(len(elements), len(self.derived)).index_copy_(1, which, coefficients)
-        total = self._product(coefficients, which if few else None, self.boxes if large else None)
+        alone = _one_each(coefficients) if large else None
+        if alone is not None:
+            total = self.weights[which[alone]].to(coefficients.dtype) * coefficients.gather(1, alone.unsqueeze(1))
+        else:
+            total = self._product(coefficients, view, large)
         error = coefficients.abs().sum(1) * rounding.gamma(len(self.derived) + 4, total.dtype)
         if len(view.known):  # adding t and e rounds by u (|t| + |e|): the first is among the terms above
             known = elements[:, view.known]
@@ -92,7 +90,19 @@ class Expansion:
             error = error + known.abs().sum(1) * rounding.gamma(1, total.dtype)
         return total, error
 
-    def _product(self, coefficients: Tensor, which: Tensor | None, boxes: Tensor | None) -> Tensor:
+    def _product(self, coefficients: Tensor, view: View, large: bool) -> Tensor:
+        """Coefficients of derived symbols times what those stand for; of many, only of symbols that any element has."""
+        which = view.which
+        used = (coefficients != 0).any(0) if large else None
+        if used is not None and 2 * int(used.sum()) < len(used):  # a hidden unit depends on its own weights only
+            coefficients, which = coefficients[:, used], which[used]
+        few = 2 * len(which) < len(self.derived)
+        if not few and not (view.in_order and len(which) == len(view.which)):
+            shape = len(coefficients), len(self.derived)
+            coefficients = coefficients.new_zeros(shape).index_copy_(1, which, coefficients)
+        return self._times_weights(coefficients, which if few else None, self.boxes if large else None)
+
+    def _times_weights(self, coefficients: Tensor, which: Tensor | None, boxes: Tensor | None) -> Tensor:
         """Coefficients over all derived symbols, or over ``which`` of them, times the weights, (n, K).
 
         One of ``boxes`` is multiplied once. Weights in another dtype than the elements are rounded once more.
@@ -138,3 +148,11 @@ class Expansion:
         weights = [deep.place(part.weights.T, part.deep).T for part in parts]
         numbers = np.concatenate([part.derived.numbers for part in parts])
         return Expansion(Rows(numbers), deep, torch.cat(weights).contiguous())
+
+
+def _one_each(coefficients: Tensor) -> Tensor | None:
+    """For elements that have one symbol at most, as parameters after a reduction do, which; None if some have more."""
+    if not coefficients.shape[1]:
+        return None
+    apart = coefficients != 0
+    return apart.to(torch.uint8).argmax(1) if bool((apart.sum(1) <= 1).all()) else None

@@ -7,7 +7,8 @@ two), the largest tensor of a step is the expansion (M, K), and a sample of a pi
 
 with c, s, a and e copies that live at a time, as measured (`tuning.py`); before the first trained layer activations
 have own rows alone. So rows of samples are kept where they fit beside a piece of a batch, batches come in pieces that
-fit (`chunks.py`), and what cannot fit is refused with what would.
+fit (`chunks.py`), and what cannot fit is refused with what would. On a CPU pieces are also not larger than what an
+allocator keeps: memory that the system clears for each tensor costs more than what is computed in it.
 """
 
 from __future__ import annotations
@@ -40,7 +41,9 @@ from .tuning import (
     LEAST_MEMORY,
     MEMORY_SLACK,
     MOST_MIXED,
+    PIECE,
     STREAM_LINES_CUDA,
+    WORTH_PIECES,
 )
 
 HELD = {torch.optim.SGD: 1, torch.optim.RMSprop: 2, torch.optim.Adagrad: 2}  # sets for each parameter, itself included
@@ -69,7 +72,7 @@ def chunk_size(prepared: Prepared, space: Symbols | None, batches: Sequence[Tens
     if space is None:
         return len(batch)
     need = Need.of(prepared, batches, _owned(prepared, batches, processes) if space.tracks else Owned(0, 0))
-    size = int((prepared.recipe.memory - need.state) / need.sample)
+    size = min(int((prepared.recipe.memory - need.state) / need.sample), need.fastest(prepared, len(batch)))
     need.require(prepared, 2, whole=False)  # before anything is tried
     whole = prepared.effects.draws or prepared.effects.changes
     if size >= len(batch) or whole or samples_meet(prepared.model, prepared.observed[batch], training=True):
@@ -108,6 +111,7 @@ class Need:
     sample: float
     copies: float  # what one more error row for each scalar takes
     order: int  # how many there can be
+    largest: float  # the largest tensor of a sample
 
     @staticmethod
     def of(prepared: Prepared, batches: Sequence[Tensor], owned: Owned) -> Need:
@@ -118,19 +122,27 @@ class Need:
         order = min(recipe.order, 2 * len(batches))
         cuda = prepared.x.is_cuda
         held = COPIES_OF_OWNED_ROWS_CUDA if cuda else COPIES_OF_OWNED_ROWS
-        varying, fixed = _activations(prepared.model, prepared.x[batches[0][:TRIED]])
-        numbers = varying * (trained + owned.each) + fixed * (1 + owned.each)
+        before, after = _activations(prepared.model, prepared.x[batches[0][:TRIED]])
+        varying, rows = sum(after), trained + owned.each
+        numbers = varying * rows + sum(before) * (1 + owned.each)
         activation = (COPIES_OF_AN_ACTIVATION_CUDA if cuda else COPIES_OF_AN_ACTIVATION) * numbers
         touched = COPIES_OF_AN_EXCESS * trained if prepared.threat.budget is not None else 0
         state = held * float(size) * scalars * owned.together + COPIES_IN_A_STEP * row + order * copies
         if cuda and varying > prepared.outputs:  # of hidden layers: their first factors have rows, too
             state += BYTES_OF_A_STREAM * min(STREAM_LINES_CUDA, len(batches[0]) * MOST_MIXED * owned.together)
-        return Need(state, size * float(activation + touched + 2 * owned.each * trained), copies, order)
+        sample = activation + touched + 2 * owned.each * trained
+        return Need(state, size * float(sample), copies, order, size * float(max(after) * rows))
 
     @property
     def fewest(self) -> float:
         """With pieces that are large enough not to take forever."""
         return self.state + FEWEST_SAMPLES * self.sample
+
+    def fastest(self, prepared: Prepared, samples: int) -> int:
+        """The size of pieces whose tensors an allocator keeps, on a CPU, where a batch has tensors far beyond that."""
+        if prepared.x.is_cuda or samples * self.largest <= WORTH_PIECES * PIECE:
+            return samples
+        return max(FEWEST_SAMPLES, int(PIECE / self.largest))
 
     def require(self, prepared: Prepared, samples: int, whole: bool) -> None:
         """Refuse a run whose memory is not enough for pieces of so many samples, before its first step."""
@@ -158,23 +170,22 @@ def _trained(model: nn.Module) -> int:
     return sum(parameter.numel() for parameter in model.parameters() if parameter.requires_grad)
 
 
-def _activations(model: nn.Module, x: Tensor) -> tuple[int, int]:
-    """The numbers that the layers of a model put out for one sample: from the first trained one on, and before it.
+def _activations(model: nn.Module, x: Tensor) -> tuple[list[int], list[int]]:
+    """The numbers that layers put out for one sample: those before anything that is trained, and all others.
 
     What comes before depends on no trained parameter (flattened images, frozen features) and has none of their rows.
     """
-    watched, counts, begun = copy.deepcopy(model).eval(), [0, 0], False
+    watched, counts, begun = copy.deepcopy(model).eval(), ([0], [1]), False
 
     def see(module: nn.Module, args: object, output: object) -> None:
         nonlocal begun
         if isinstance(output, Tensor):
             begun = begun or output.requires_grad
-            counts[0 if begun else 1] += output.numel()
+            counts[begun].append(output.numel() // len(x))
 
     for module in watched.modules():
         if not list(module.children()):
             module.register_forward_hook(see)
     with torch.enable_grad():
         watched(torch.nan_to_num(x))
-    varying, fixed = (count // len(x) for count in counts)
-    return max(1, varying), fixed
+    return counts

@@ -365,7 +365,8 @@ class _Run:
         if batch.weights is None and of is None:
             value = loss(outputs, batch.targets)
         else:  # a removed sample has weight 0 in its slot, and the mean still divides by all of them
-            losses = loss(outputs, batch.targets, reduction="none").reshape(len(outputs), -1).mean(1)
+            losses = loss(outputs, batch.targets, reduction="none").reshape(len(outputs), -1)
+            losses = losses.mean(1) if losses.shape[1] > 1 else losses.squeeze(1)  # of one, a mean is a support more
             value = (losses if batch.weights is None else losses * batch.weights).sum() / (of or len(outputs))
         with draws.over() if draws is not None else nullcontext():
             value.backward()  # type: ignore[no-untyped-call]

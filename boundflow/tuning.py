@@ -23,8 +23,9 @@ CHEAP_SUPPORT = 2**38
 
 # Numbers at a time when a support looks through an expansion: about a second-level cache, or enough work for a GPU.
 SUPPORT_CHUNK, SUPPORT_CHUNK_FACTORS, SUPPORT_CHUNK_CUDA = 2**18, 2**19, 2**27
-# Numbers up to which their moduli are written out to be added up, on a CPU.
-MODULI_WRITTEN_OUT = 2**22
+# Numbers whose moduli are written out at a time to be added up, on a CPU: 1160 x 40 x 128 in float64 take 5.5 ms with
+# 2^17, 7 with 2^20, 32 at once, and 22 as a norm.
+MODULI_WRITTEN_OUT = 2**17
 # Elements at a time: fewer would read the expansion too often.
 FEWEST_ELEMENTS = 64
 # Multiplications from which it pays to look for symbols that no element has.
@@ -37,6 +38,8 @@ STREAM_FROM = 2**24
 STREAM_BLOCK, STREAM_BLOCK_CUDA, STREAM_LINES, STREAM_LINES_CUDA = 2**18, 2**28, 2**24, 2**29
 # Deep coefficients of a second factor that are put in the order of owners at a time.
 STREAM_COPIED = 2**28
+# Coefficients of a stream from which the kernel of a processor is worth half a second of a compiler, once in a process.
+WORTH_A_COMPILER = 2**22
 # Terms written out at a time to find thresholds on a GPU.
 WRITTEN_TERMS = 2**28
 # A threshold is that of every 16th owner, or of more, so that it has rank 16 or more among 512 or more. Half-moons with
@@ -66,6 +69,9 @@ COPIES_OF_AN_ACTIVATION, COPIES_OF_AN_ACTIVATION_CUDA, COPIES_OF_AN_EXCESS = 26,
 BYTES_OF_A_STREAM = 20
 # Rows of samples are kept where pieces of so many samples fit beside them: with fewer, a step takes too long.
 FEWEST_SAMPLES = 16
+# Bytes of the largest tensor of a piece on a CPU, where a batch would have so many times as much: an allocator keeps up
+# to 32 MB, and clears more each time.
+PIECE, WORTH_PIECES = 24 * 2.0**20, 4
 # A run that would take this much more than its memory is refused; the parts of the estimate are not better known.
 MEMORY_SLACK = 1.3
 # And none is refused for less than this: torch and Python take as much by themselves.

@@ -218,7 +218,7 @@ MUTANTS = [Mutant(*row) for row in [
     ("rules/softmax.py", "low, high = softmax_bounds(torch.stack((torch.minimum(x.bounds[0], center), torch.maximum(x.bounds[1], center))))", "low, high = softmax_bounds(x.bounds)", "slopes of softmax not on the way from the center"),
     ("symbols.py", "return self.threat is None and given_out == 0", "return self.threat is None", "spaces without a threat share rows"),
     ("autograd_functions.py", "if torch.is_grad_enabled():\n            raise", "if False:\n            raise", "second derivatives lose terms"),
-    ("rules/normalisation.py", "(1 + rounding.gamma(8 * terms, x.dtype)) + float(loss.max())", "1.01", "layer norm clamped below what rounding allows"),
+    ("rules/normalisation.py", "(1 + rounding.gamma(8 * terms, x.dtype)) * (1 + float(loss.max()))", "0.999", "layer norm clamped below what rounding allows"),
     ("lift.py", "made = exact(parameter.detach().clone(), symbols)", "made = exact(parameter.detach(), symbols)", "a lifted parameter follows the old storage"),
     ("lift.py", "return center, torch.where(amount > 0, rounding.around(center, amount), center)", "return center, torch.stack((center - amount, center + amount))", "edge of the ball not rounded outwards"),
     ("rounding.py", "return around(center, radius * _lengthening(center.dtype))", "return torch.stack((center - radius, center + radius))", "edge of the ball of one radius not rounded outwards"),

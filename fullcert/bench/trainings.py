@@ -26,6 +26,7 @@ from fullcert.evaluation import measure, on_test
 from fullcert.mistakes import Mistake
 from fullcert.options import resolve
 from fullcert.reproduce.agt import Attack, certified, network, tensors
+from fullcert.startup import use_threads
 from fullcert.training import Recipe
 
 
@@ -116,6 +117,7 @@ def commanded(options: dict[str, Any], device: torch.device) -> Measured:
     Both by the clock of the processor: other work on the machine does not count.
     """
     recipe, spent = Recipe(resolve(options, {})), []
+    use_threads(None, recipe)
     forecast = forecasting.seconds(recipe, time.process_time)
 
     def work() -> float:

@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 import boundflow as bf
-from boundflow import factored_support, factors, kernels, streaming, support, training
+from boundflow import factored_support, factors, kernels, processor_kernel, streaming, support, training
 from boundflow.budgets import Kind
 from boundflow.streaming import Stream, exceeding
 from boundflow.threats import L1, L2, AtMost, Labels, Linf, Removal
@@ -52,6 +52,12 @@ def compared(monkeypatch, threat, x, y, dtype=torch.float64, hidden=6, batch=Non
     certificate = bf.certify(model, (x.to(dtype), y), threat=threat, **options)
     certificate.predict(x[:20].to(dtype))
     return found
+
+
+@pytest.fixture(autouse=True, params=[float("inf"), 0], ids=["in blocks", "by a kernel"])
+def on_a_processor(request, monkeypatch):
+    """Streams of a processor in both ways, however little there is to do."""
+    monkeypatch.setattr(processor_kernel, "WORTH_A_COMPILER", request.param)
 
 
 @pytest.mark.parametrize("name", THREATS)
@@ -179,3 +185,35 @@ def test_a_second_factor_is_made_ready_once_for_all_pieces_of_a_batch(monkeypatc
     certificate = bf.certify(model, (x, y), threat=AtMost(4, Linf(0.01)), **options)
     assert certificate.void_at_step is None
     assert len(made) == 3  # in the second step, the first that looks through an expansion: forwards two, backwards one
+
+
+@pytest.mark.parametrize("kind", list(Kind), ids=[kind.value for kind in Kind])
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_what_is_no_number_is_never_lost(kind, value):
+    """Every comparison with NaN is false, and the caller must see it."""
+    odd = stream(kind, False, False)
+    odd.weights[1, 2, 3, 1000] = value
+    for budget in (None, 3):
+        assert not bool(exceeding(odd, budget)[1][:, :, 1].isfinite().all(0).any())
+        assert bool(exceeding(odd, budget)[1][:, :, 0].isfinite().all())
+
+
+def test_threads_share_the_lines_and_change_no_bit():
+    one, threads = stream(Kind.SIMPLEX, False, True), torch.get_num_threads()
+    try:
+        torch.set_num_threads(1)
+        alone = exceeding(one, 3)
+        torch.set_num_threads(2)
+        assert all(map(torch.equal, alone, exceeding(one, 3)))
+    finally:
+        torch.set_num_threads(threads)
+
+
+def test_without_a_compiler_it_is_done_in_blocks(monkeypatch):
+    one = stream(Kind.BOX, False, False)
+    processor_kernel._library.cache_clear()
+    monkeypatch.setattr(processor_kernel, "COMPILERS", ("no-such-compiler",))
+    try:
+        assert not processor_kernel.usable(one) and bool(exceeding(one, 3)[1].isfinite().all())
+    finally:
+        processor_kernel._library.cache_clear()

@@ -128,7 +128,7 @@ def test_gradients_of_two_pieces_added_up(kind: str, dtype: torch.dtype) -> None
         sets.append(whole)
         forms.append(form)
     with using(replace(OUTWARD, pieces=2)):
-        both = chunks._sum(sets[0], bf.Bounded(sets[1]))
+        both = chunks._sum(sets[0], sets[1])
     assert both is not None and both.excess is not None and both.excess.radius is not None
     center, generators = (sum(exact(getattr(form, name)) for form in forms) for name in ("center", "generators"))
     off = np.abs(exact(both.form.center) - center) + total(np.abs(exact(both.form.generators) - generators))

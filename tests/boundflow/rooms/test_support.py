@@ -185,6 +185,29 @@ def test_the_support_of_symbols_that_are_free_of_each_other(kind: str, dtype: to
     assert bool(np.all(exact(found[0]) <= number(1.0001) * wanted))
 
 
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("kind", ADVERSE)
+@pytest.mark.parametrize("more", [False, True], ids=["one each", "two in one"])
+def test_elements_of_one_symbol_each(
+    kind: str, dtype: torch.dtype, more: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As parameters are after a reduction: in any order, also none, and beside deep rows."""
+    monkeypatch.setattr(expansion, "LOOK_FOR_ZEROS", 0)
+    derived, deep = Rows(np.arange(100, 105)), Rows(np.arange(7))
+    weights = adverse(kind, (5, 7), dtype, 4) / 7
+    rows = Rows(np.array([103, 100, 2, 104, 101, 102]))
+    elements = torch.zeros(4, 6, dtype=dtype)
+    elements[[0, 1, 2], [3, 0, 4]] = adverse(kind, (3,), dtype, 5)
+    elements[0, 2] = elements[0, 3]
+    if more:
+        elements[1, 1] = elements[1, 0]
+    found, error = Expansion(derived, deep, weights).expanded(elements, rows)
+    wanted = product(exact(elements[:, [1, 4, 5, 0, 3]]), exact(weights))
+    wanted[:, 2] += exact(elements[:, 2])
+    underflow = exact(torch.finfo(dtype).tiny)  # the radius of every rule pays for that: `rounding.tiny`
+    assert bool(np.all(exact(error) + underflow >= total(np.abs(exact(found) - wanted), 1)))
+
+
 @pytest.mark.parametrize("kind", NORMAL)
 def test_an_expansion_of_another_dtype(kind: str) -> None:
     derived, deep = Rows(np.arange(100, 140)), Rows(np.arange(7))
