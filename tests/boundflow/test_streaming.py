@@ -94,9 +94,9 @@ def test_what_cancels_is_left_to_float64(monkeypatch):
     assert not compared(monkeypatch, AtMost(4, Linf(0.02)), *data())
 
 
-def stream(kind, heavy, mixed, own=True, seed=0):
+def stream(kind, heavy, mixed, own=True, seed=0, inner=4):
     generator = torch.Generator().manual_seed(seed)
-    lines, units, symbols, inner, owners = 9, 2, 3, 4, 1024
+    lines, units, symbols, owners = 9, 2, 3, 1024
 
     def random(*shape):
         values = torch.randn(*shape, generator=generator)
@@ -154,11 +154,11 @@ def test_a_sample_of_the_owners_is_as_large_as_it_has_to_be():
 
 
 @pytest.mark.skipif(not (torch.cuda.is_available() and kernels._kernel() is not None), reason="no GPU, no Triton")
-@pytest.mark.parametrize("mixed", [False, True], ids=["plain", "mixed"])
+@pytest.mark.parametrize("shape", ["plain", "mixed", "long lines"])
 @pytest.mark.parametrize("budget", [None, 1, 3, 100, 900])
 @pytest.mark.parametrize("kind", list(Kind), ids=[kind.value for kind in Kind])
-def test_the_kernel_computes_the_same(kind, budget, mixed):
-    made = stream(kind, False, mixed)
+def test_the_kernel_computes_the_same(kind, budget, shape):
+    made = stream(kind, False, shape == "mixed", inner=150 if shape == "long lines" else 4)
     moved = Stream(*(x.cuda() if isinstance(x, torch.Tensor) else x for x in vars(made).values()))
     tau, beyond = exceeding(moved, budget)
     bound = (0 if budget is None else budget) * tau.cpu() + beyond.cpu()
