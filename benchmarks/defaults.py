@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -72,11 +73,13 @@ SETTINGS = tuple(_settings())
 
 
 def measure(given: dict[str, Any], seed: int = 0) -> dict[str, Any]:
-    """The rule that was used, and accuracies on the test set, of one run."""
+    """The rule that was used, accuracies on the test set, and how long training and answering took, of one run."""
     folder = os.environ.get("BOUNDFLOW_DATA", "data")
     recipe = Recipe(resolve({**given, "seed": seed, "data_dir": folder}, {}))
+    started = time.perf_counter()
     found = on_test(recipe, recipe.certify([])).accuracies()
-    return {"rule": recipe.rule["rule"], **{name: found[f"{name}_accuracy"] for name in ("nominal", "certified")}}
+    accuracies = {name: found[f"{name}_accuracy"] for name in ("nominal", "certified")}
+    return {"rule": recipe.rule["rule"], **accuracies, "seconds": time.perf_counter() - started}
 
 
 def main() -> None:
@@ -89,7 +92,8 @@ def main() -> None:
     parser.add_argument("--json", type=Path, help="write one object per setting to this file")
     asked = parser.parse_args()
     results = []
-    print(f"{'dataset domain hidden activation epsilon':44s} {'nominal':>7s} {'certified':>9s} {'best':>5s}  rule")
+    heads = f"{'nominal':>7s} {'certified':>9s} {'best':>5s} {'seconds':>7s}"
+    print(f"{'dataset domain hidden activation epsilon':44s} {heads}  rule")
     for setting in SETTINGS:
         wanted = ((name, getattr(asked, name)) for name in ("dataset", "domain", "epsilon"))
         if not all(not values or setting.given.get(name, "zonotope") in values for name, values in wanted):
@@ -100,7 +104,7 @@ def main() -> None:
             best = measure({**setting.given, **setting.best}, asked.seed)["certified"]
         results.append({**found, "best": best})
         told = "-" if best is None else f"{100 * best:.1f}"
-        numbers = f"{100 * found['nominal']:7.1f} {100 * found['certified']:9.1f} {told:>5s}"
+        numbers = f"{100 * found['nominal']:7.1f} {100 * found['certified']:9.1f} {told:>5s} {found['seconds']:7.1f}"
         print(f"{setting.name:44s} {numbers}  {found['rule']}", flush=True)
         if asked.json:
             asked.json.write_text(json.dumps(results, indent=2) + "\n")

@@ -1,16 +1,17 @@
 """What the certainty of predictions leans on, and which samples to check first.
 
 The lead of the plain class over a rival is ``center + sum_k G_k xi_k + radius zeta``. Its lower bound is the center
-less what each sample can take off it, its *term* (`ownership.py`), and what belongs to no sample: errors of relaxations
-and roundings, and the symbols of the test input itself. For a regression a term is what a sample adds to the width of
-the output. Terms explain a bound; they are sums of floats and no bounds themselves. What a list of samples settles is
-answered again with their symbols fixed (`verified_rows.py`), which is a certificate like any other.
+less what each sample can take off it, its *term* (`owner_terms.py`), and what belongs to no sample: errors of
+relaxations and roundings, and the symbols of the test input itself. For a regression a term is what a sample adds to
+the width of the output. Terms explain a bound; they are sums of floats and no bounds themselves. What a list of samples
+settles is answered again with their symbols fixed (`verified_rows.py`), which is a certificate like any other.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from decimal import ROUND_CEILING, Context
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -19,10 +20,10 @@ from torch import Tensor
 
 from .bounded import Bounded
 from .checklist import ClauseTerms, Elements, choice
-from .context import using
 from .forms import Form
-from .ownership import Coefficients, by_column, by_owner, coefficients, total, without_inputs
+from .owner_terms import Coefficients, by_column, by_owner, coefficients, columns_of, total, without_inputs
 from .symbols import Symbols
+from .thread_context import using
 from .threats import Threat
 from .verified_rows import Tracked, fixed, tracked
 
@@ -32,13 +33,15 @@ if TYPE_CHECKING:
 
 NUMBERS = 2**24  # coefficients at a time
 LEADING = 20  # samples that are named for each prediction
+SHORT = Context(prec=3, rounding=ROUND_CEILING)  # how widths are written
 
 
 @dataclass(frozen=True)
 class Checklist:
     """Samples to check, in the order of their choice, and the inputs that are certain if all prove as recorded.
 
-    With ``forecast`` some of them have missing cells: what is certain after filling them in is not known before.
+    With ``forecast`` some of them have ``missing`` cells, by column: what is certain after filling them in is not known
+    before.
     """
 
     samples: np.ndarray
@@ -46,6 +49,7 @@ class Checklist:
     forecast: bool
     width_before: float | None = None  # of a regression, on average
     width_after: float | None = None
+    missing: tuple[tuple[int, ...], ...] = ()  # columns of each sample in which nothing is recorded
 
     def __str__(self) -> str:
         rows, many = len(self.samples), len(self.settles)
@@ -53,15 +57,22 @@ class Checklist:
             return "No row was found whose checking would make a prediction more certain."
         if_so = f"If {'this row proves' if rows == 1 else f'these {rows:,} rows prove'} as recorded"
         if self.width_after is not None:
-            return f"{if_so}, predictions are {self.width_after:.3g} wide on average, and not {self.width_before:.3g}."
-        more = f"{many:,} more prediction{' is' if many == 1 else 's are'} certain"
-        tail = " (a forecast: some have missing cells, so fill them in and answer again)" if self.forecast else ""
-        return f"{if_so}, {more if many else 'no further prediction is certain'}{tail}."
+            widths = (self.width_after, self.width_before)
+            after, before = (format(SHORT.create_decimal_from_float(width or 0.0), "g") for width in widths)
+            return f"{if_so}, predictions are {after} wide on average, and not {before}."
+        more = f"{many:,} more prediction{' is' if many == 1 else 's are'} certain" if many else ""
+        if self.forecast:
+            if_so += f", and what is missing in {'it' if rows == 1 else 'them'} is filled in"
+            more = f"about {more}" if many else "hardly another prediction is certain"
+        tail = " (a forecast: fill it in and answer again)" if self.forecast else ""
+        return f"{if_so}, {more or 'no further prediction is certain'}{tail}."
 
 
 @dataclass(frozen=True)
 class Audit:
     """What the certainty of some predictions leans on, one entry for each of ``inputs``.
+
+    Predictions were ``asked`` for, of which some are ``certain``.
 
     ``reach`` is how far below its center the lead of the plain class is bounded (for a regression, the width), and
     ``owned`` the part of it that belongs to samples; the rest belongs to nobody. ``leading`` are the samples with the
@@ -84,6 +95,8 @@ class Audit:
     by_column: np.ndarray
     names_columns: bool  # False: a file of an earlier version, which does not say
     checklist: Checklist
+    asked: int
+    certain: int
 
     def __len__(self) -> int:
         return len(self.inputs)
@@ -123,21 +136,24 @@ class Auditor:
         clauses = sorted({space.table[part].clause for part in np.unique(parts[parts >= 0]).tolist()})
         self.budgets = [space.budgets[clause] for clause in clauses]  # of clauses that have rows
         self.totals = np.zeros(len(self.samples))
-        self.columns = np.unique(self.known.space.columns(self.known.symbols[self.known.owners >= 0]))
+        self.columns = np.unique(columns_of(self.known.space, self.known.symbols[self.known.owners >= 0]))
         self.regression = certificate.record.get("task") == "regression"
 
     def audit(self, x: Tensor, which: np.ndarray, answers: Prediction) -> Audit:
         """Of the inputs ``which``, of whose prediction this is the answer."""
+        asked = len(answers), int(answers.certified.sum())
         if not len(which):
-            return self._nothing()
+            return self._nothing(*asked)
+        holes = torch.isnan(x[torch.from_numpy(which).to(x.device)]).flatten(1).any(1).cpu().numpy()
+        order = which[np.argsort(holes, kind="stable")]  # inputs without missing values come as points
         parts = [
             self._found(chunk, leads)
             for begin in range(0, len(which), self.chunk)
-            for chunk in [which[begin : begin + self.chunk]]
+            for chunk in [order[begin : begin + self.chunk]]
             for leads in self._leads(x[torch.from_numpy(chunk).to(x.device)])
         ]
         found = _Found(*(np.concatenate(columns) for columns in zip(*parts, strict=True)))
-        worst = np.array([_nearest(found, place) for place in which.tolist()], dtype=np.int64)
+        worst = _nearest(found, which)
         label = answers.label.cpu().numpy()[which]
         certified = answers.certified.cpu().numpy()[which]
         shown = slice(0, LEADING)
@@ -145,16 +161,16 @@ class Auditor:
             which, label, found.rival[worst], found.lower[worst], certified, found.reach[worst], found.owned[worst],
             self.samples[found.owners[worst][:, shown]], found.terms[worst][:, shown], self.samples, self.totals,
             self.columns, found.columns[worst], self.known.space.says_what_is_recorded,
-            self._checklist(x, which, certified, found),
+            self._checklist(x, which, certified, found), *asked,
         )  # fmt: skip
 
-    def _nothing(self) -> Audit:
+    def _nothing(self, asked: int, certain: int) -> Audit:
         """The audit of no predictions: all are certain."""
         none, empty = np.empty(0, dtype=np.int64), np.empty(0)
         return Audit(
             none, none, none, empty, none.astype(bool), empty, empty, none.reshape(0, 0), empty.reshape(0, 0),
             self.samples, self.totals, self.columns, np.empty((0, len(self.columns))),
-            self.known.space.says_what_is_recorded, Checklist(none, none, False),
+            self.known.space.says_what_is_recorded, Checklist(none, none, False), asked, certain,
         )  # fmt: skip
 
     # --- elements -------------------------------------------------------------------------------------------------
@@ -250,18 +266,28 @@ class Auditor:
         certificate, asked = self.certificate, x[torch.from_numpy(undecided).to(x.device)]
         open_cells = fixed(self.known, chosen, None, stand_in=True).filled > 0
         other = certificate._with_fixed(chosen, None, stand_in=True)
-        after = other.predict(asked, threat=self.threat, chunk=self.chunk)
+        after, missing = other.predict(asked, threat=self.threat, chunk=self.chunk), self._missing(chosen)
         if not self.regression:
-            return Checklist(chosen, undecided[after.certified.cpu().numpy()], open_cells)
+            return Checklist(chosen, undecided[after.certified.cpu().numpy()], open_cells, missing=missing)
         before = certificate.predict(asked, threat=self.threat, chunk=self.chunk)
         widths = (float(answers.width.double().mean()) for answers in (before, after))
-        return Checklist(chosen, np.empty(0, dtype=np.int64), open_cells, *widths)
+        return Checklist(chosen, np.empty(0, dtype=np.int64), open_cells, *widths, missing)
+
+    def _missing(self, chosen: np.ndarray) -> tuple[tuple[int, ...], ...]:
+        """The columns of each sample in which nothing is recorded."""
+        space, recorded = self.known.space, self.known.space.recorded()
+        assert recorded is not None
+        recorded = recorded.among(self.known.symbols[np.isin(self.known.owners, chosen)])
+        numbers = recorded.numbers[recorded.is_open]
+        owners, columns = space.owners_and_parts(numbers)[0], columns_of(space, numbers)
+        return tuple(tuple(np.unique(columns[owners == sample]).tolist()) for sample in chosen.tolist())
 
 
-def _nearest(found: _Found, place: int) -> int:
-    """The element of a prediction with the lowest bound."""
-    mine = np.flatnonzero(found.prediction == place)
-    return int(mine[found.lower[mine].argmin()])
+def _nearest(found: _Found, which: np.ndarray) -> np.ndarray:
+    """The elements with the lowest bound of each of some predictions."""
+    order = np.lexsort((found.lower, found.prediction))
+    nearest: np.ndarray = order[np.searchsorted(found.prediction[order], which)]
+    return nearest
 
 
 def _signed(logits: Bounded, sign: Tensor, both: bool) -> _Leads:

@@ -13,9 +13,9 @@ import torch
 from torch import Tensor
 
 from .bounded import Bounded, unwrapped_all, wrapped
-from .context import using
 from .errors import UnsupportedOperator
 from .sets import Set
+from .thread_context import using
 
 Arguments = ParamSpec("Arguments")
 Gradients = Set | tuple[Set | None, ...]  # one for each argument of a forward pass

@@ -18,7 +18,6 @@ from torch import Tensor
 from torch._ops import OpOverload
 
 from . import layout, rounding
-from .context import Arithmetic, thread
 from .errors import (
     BoundFlowError,
     MixedTensors,
@@ -37,6 +36,7 @@ from .rule_table import rule as rule
 from .sample_axis import SampleAxis
 from .sets import Set, concretised, point
 from .symbols import Symbols
+from .thread_context import Arithmetic, thread
 
 Parts = tuple[Tensor, Tensor, Tensor, np.ndarray]  # of a form: center, rows, radius, and the numbers of the rows
 Context = tuple[Rows | None, SampleAxis | None, Symbols | None, bool, bool]

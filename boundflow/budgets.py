@@ -27,7 +27,7 @@ import torch
 from torch import Tensor
 
 from . import rounding
-from .context import thread
+from .thread_context import thread
 from .tuning import MODULI_WRITTEN_OUT
 
 FREE = -1  # the part of an error row
@@ -53,14 +53,20 @@ class Part(NamedTuple):
 def sum_of_moduli(x: Tensor, dim: int, spent: bool = False) -> Tensor:
     """``sum_k |x_k|``, not rounded up; of numbers that are ``spent``, which may be overwritten.
 
-    The norm of PyTorch is one kernel on a GPU, but ten times as slow on a CPU as moduli that are written out and added
-    up; of many numbers these would take memory. A compiler writes nothing out, and it is known how it rounds a sum.
+    The norm of PyTorch is one kernel on a GPU, but on a CPU it is four times as slow as moduli that are written out and
+    added up, a piece at a time that stays in a cache. A compiler writes nothing out, and it is known how it rounds a
+    sum.
     """
-    one_kernel = x.is_cuda or (x.numel() > MODULI_WRITTEN_OUT and not spent)
-    if one_kernel and thread.arithmetic.deferred is None:
+    traced = thread.arithmetic.deferred is not None
+    if x.is_cuda and not traced:
         norm: Tensor = torch.linalg.vector_norm(x, ord=1, dim=dim)
         return norm
-    return (x.abs_() if spent else x.abs()).sum(dim)
+    if spent or traced or x.numel() <= MODULI_WRITTEN_OUT:
+        return (x.abs_() if spent else x.abs()).sum(dim)
+    parts = torch.split(x, max(1, MODULI_WRITTEN_OUT * len(x) // x.numel()))
+    written = torch.empty_like(parts[0])  # fresh memory costs more than what is computed in it
+    sums = (torch.abs(part, out=written[: len(part)]).sum(dim) for part in parts)
+    return torch.cat(list(sums)) if dim % x.dim() else functools.reduce(Tensor.add_, sums)
 
 
 def box(generators: Tensor, dim: int = 0, spent: bool = False) -> Tensor:
@@ -150,14 +156,16 @@ class Columns:
         self.clauses: list[_ClauseColumns] = []
         for clause, budget in enumerate(budgets):
             members = [n for n, part in enumerate(table) if part.clause == clause and n not in summed]
-            held = np.flatnonzero(np.isin(parts, members)) if members else np.empty(0, dtype=np.int64)
-            if not len(held):
-                continue
-            distinct = np.unique(owners[held])
-            columns = [
-                _part_columns(table[n].kind, np.flatnonzero(parts == n), owners, distinct, device) for n in members
-            ]
-            self.clauses.append(_ClauseColumns(clause, budget, distinct, [c for c in columns if c is not None]))
+            # without a budget all terms are added up, so every part has lines for its own owners alone
+            for together in [members] if budget is not None else [[n] for n in members]:
+                held = np.flatnonzero(np.isin(parts, together))
+                if not len(held):
+                    continue
+                whose = distinct(owners[held])
+                columns = [
+                    _part_columns(table[n].kind, np.flatnonzero(parts == n), owners, whose, device) for n in together
+                ]
+                self.clauses.append(_ClauseColumns(clause, budget, whose, [c for c in columns if c is not None]))
 
     def reach(self, coefficients: Tensor, own: Sequence[OwnTerms] = (), spent: bool = False) -> Tensor:
         """How far down and up the symbols reach, (2, elements), rounded up.
@@ -237,21 +245,37 @@ def _piece(index: np.ndarray, device: torch.device) -> slice | Tensor:
     return torch.from_numpy(index).to(device)
 
 
-def by_owner(held: np.ndarray, owners: np.ndarray, distinct: np.ndarray) -> np.ndarray:
-    """The symbols ``held``, a line for each of the distinct owners; the number of all symbols where one has fewer."""
-    held = held[np.argsort(owners[held], kind="stable")]
-    place = np.searchsorted(distinct, owners[held])
-    counts = np.bincount(place, minlength=len(distinct))
-    index = np.full((len(distinct), counts.max()), len(owners), dtype=np.int64)
+def distinct(numbers: np.ndarray) -> np.ndarray:
+    """The different numbers in ascending order. NumPy's own hashes them, and is many times slower on sorted ones."""
+    if len(numbers) < 2:
+        return numbers.copy()
+    steps = np.diff(numbers)
+    if bool((steps < 0).any()):
+        numbers = np.sort(numbers)
+        steps = np.diff(numbers)
+    return numbers[np.concatenate(([True], steps > 0))]
+
+
+def by_owner(held: np.ndarray, owners: np.ndarray, whose: np.ndarray) -> np.ndarray:
+    """The symbols ``held``, a line for each of these owners; the number of all symbols where one has fewer."""
+    width = len(held) // len(whose)
+    if len(held) == len(whose) * width and bool((owners[held].reshape(-1, width) == whose[:, None]).all()):
+        return held.reshape(-1, width)  # all have as many, and stand in order
+    if bool((np.diff(owners[held]) < 0).any()):
+        held = held[np.argsort(owners[held], kind="stable")]
+    changes = np.concatenate(([True], np.diff(owners[held]) > 0))
+    place = np.searchsorted(whose, owners[held[changes]])[np.cumsum(changes) - 1]
+    counts = np.bincount(place, minlength=len(whose))
+    index = np.full((len(whose), counts.max()), len(owners), dtype=np.int64)
     index[place, np.arange(len(held)) - np.repeat(np.cumsum(counts) - counts, counts)] = held
     return index
 
 
 def _part_columns(
-    kind: Kind, held: np.ndarray, owners: np.ndarray, distinct: np.ndarray, device: torch.device
+    kind: Kind, held: np.ndarray, owners: np.ndarray, whose: np.ndarray, device: torch.device
 ) -> _PartColumns | None:
     if not len(held):
         return None
-    index = by_owner(held, owners, distinct)
+    index = by_owner(held, owners, whose)
     piece = _piece(index.flatten(), device)
     return _PartColumns(kind, torch.from_numpy(index).to(device), piece.start if isinstance(piece, slice) else None)

@@ -12,6 +12,7 @@ then every model in the set, on every allowed input, answers that class. Otherwi
 from __future__ import annotations
 
 import copy
+import threading
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -26,8 +27,10 @@ from .audit import Audit, Auditor
 from .batch_independence import samples_meet
 from .bounded import Bounded
 from .cuts import Answer, Boxes, in_parts, middles
+from .derived_sets import asked_through_derived_symbols
 from .errors import BoundFlowError, VoidBounds
 from .lift import Given
+from .operands import has_own_rows
 from .out_of_memory import needs_less
 from .prediction import Accuracy, Prediction, classes, leads, plain_leads, share
 from .smaller_threats import levels, require_tracked
@@ -38,6 +41,7 @@ from .verified_rows import fixed, tracked, with_fixed
 from .version import __version__
 
 MOST_CUTS = 16  # an input in up to 65536 parts
+ONCE = threading.Lock()
 
 
 @dataclass
@@ -50,6 +54,7 @@ class Certificate:
     seconds: float = 0.0  # of certified training; not part of the record, so that equal runs give equal files
     _rehearsed: bool = field(default=False, init=False, repr=False, compare=False)
     _inputs_meet: bool | None = field(default=None, init=False, repr=False, compare=False)
+    _derived: tuple[nn.Module, nn.Module] | None = field(default=None, init=False, repr=False, compare=False)
 
     # --- answers --------------------------------------------------------------------------------------------------
 
@@ -85,8 +90,11 @@ class Certificate:
         asked._require_one_by_one(x, threat, cuts, chunk)
         asked._rehearse(threat.observed(x), chunk)
         self._rehearsed = True
-        parts = [asked._predict(part, threat, int(cuts), chunk) for part in torch.split(x, chunk)]
-        return Prediction.joined(parts)
+        order = _order(x) if asked._inputs_meet is False else None
+        given = x if order is None else x[order]
+        parts = [asked._predict(part, threat, int(cuts), chunk) for part in torch.split(given, chunk)]
+        found = Prediction.joined(parts)
+        return found if order is None else found.at(torch.argsort(order))
 
     def accuracy(
         self,
@@ -367,17 +375,27 @@ class Certificate:
 
         return in_parts(first, boxes, cuts, answer, slopes)
 
+    @property
+    def _asked(self) -> nn.Module:
+        """The set of models as it is asked: over derived symbols, where it was written out over many rows."""
+        assert self.model is not None
+        with ONCE:  # the symbols of an answer belong to the space of one such model
+            if self._derived is None or self._derived[0] is not self.model:
+                self._derived = self.model, asked_through_derived_symbols(self.model)
+            return self._derived[1]
+
     def _space(self, threat: Threat) -> Symbols:
         """A space for one answer, beside that of the parameters: its symbols are dropped with it."""
-        assert self.model is not None
-        found = next((p.symbols for p in self.model.parameters() if isinstance(p, Bounded) and p.symbols), None)
+        found = next((p.symbols for p in self._asked.parameters() if isinstance(p, Bounded) and p.symbols), None)
         return found.child(threat) if found is not None else Symbols(threat)
 
     def _logits(self, x: Tensor, threat: Threat, symbols: Symbols) -> Bounded:
         """The outputs of every model in the set on every allowed input; rows track what inputs share, if they fit."""
-        assert self.model is not None
         few = x.numel() * x[0].numel() * x.element_size() <= INPUT_ROWS
-        logits: Bounded = self.model(threat.at_test_time(symbols if few else None, x))
+        lifted = threat.at_test_time(symbols if few else None, x)
+        if isinstance(lifted, Bounded) and has_own_rows(lifted.set) and bool((lifted.lower == lifted.upper).all()):
+            lifted = lifted.lower.clone()  # points: nothing about these inputs is unknown
+        logits: Bounded = self._asked(lifted)
         return logits
 
     # --- files ----------------------------------------------------------------------------------------------------
@@ -385,6 +403,12 @@ class Certificate:
     def save(self, path: str | Path) -> None:
         """One safetensors file without pickled code; saving twice gives the same bytes."""
         certificate_files.write(path, self.model, self.nominal, self.record)
+
+
+def _order(x: Tensor) -> Tensor | None:
+    """Inputs with missing values after all others, which then come as points; None where all are of one kind."""
+    holes = torch.isnan(x).flatten(1).any(1)
+    return torch.argsort(holes, stable=True) if bool(holes.any()) and not bool(holes.all()) else None
 
 
 def load(path: str | Path, model: nn.Module | None = None) -> Certificate:

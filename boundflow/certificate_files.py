@@ -31,7 +31,6 @@ from .content import (
     require,
     require_room,
 )
-from .context import Arithmetic
 from .errors import BoundFlowError, WrongContent
 from .forms import Form
 from .lift import lift
@@ -39,6 +38,7 @@ from .network_probe import answers, input_bytes, most_bytes, require_same
 from .recorded import Recorded
 from .sets import Set
 from .symbols import Symbols
+from .thread_context import Arithmetic
 from .training_state import assign, check_kept, entry, made
 
 FORMAT = 4

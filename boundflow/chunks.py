@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import reduce
 
 import torch
 from torch import Tensor, nn
@@ -21,13 +22,13 @@ from . import rounding
 from .batch_independence import samples_meet
 from .bounded import Bounded
 from .clean_state import Excess
-from .context import using
 from .interval_pieces import of_all
 from .prepared import Prepared
 from .ranks import Ranks
 from .rules.linear import combination
 from .sets import Set, as_set, concretised
 from .symbols import Symbols
+from .thread_context import using
 
 
 def pieces(index: Tensor, size: int) -> Sequence[Tensor]:
@@ -66,8 +67,8 @@ def accumulated(
     Intervals can do that on several processes, one for each piece (`interval_pieces.py`).
     """
     parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
-    totals: list[Set | None] = [None] * len(parameters)
-    value: Tensor | None = None
+    totals: list[_Sums] = [[] for _ in parameters]
+    values: _Sums = []
     longest = -(-sum(map(len, pieces)) // min(map(len, pieces)))  # as if every piece were as long as the batch
     once = len(torch.cat(list(pieces)).unique()) == sum(map(len, pieces))  # type: ignore[no-untyped-call]
     with in_pieces(space, len(pieces), longest), torch.no_grad():
@@ -76,16 +77,33 @@ def accumulated(
                 part = backward(piece)
             gradients = [parameter.grad for parameter in parameters]
             for each, found in [(part, gradients)] if ranks is None else of_all(ranks, part, gradients):
-                value = each if value is None else value + each
-                for number, gradient in enumerate(found):
-                    totals[number] = _sum(totals[number], gradient, once)
+                _add(values, each)
+                for sums, gradient in zip(totals, found, strict=True):
+                    if gradient is not None:
+                        _add(sums, gradient, once)
             for parameter in parameters:
                 parameter.grad = None
-    for parameter, total in zip(parameters, totals, strict=True):
+        whole = [_all(sums, once) if sums else None for sums in totals]
+        value = _all(values)
+    for parameter, total in zip(parameters, whole, strict=True):
         if total is not None:
             parameter.grad = Bounded(_settled(total))
-    assert value is not None
-    return value
+    return Bounded(_settled(value))
+
+
+_Sums = list[tuple[int, Set]]  # of 2^n pieces each, the most first
+
+
+def _add(sums: _Sums, piece: Tensor, once: bool = False) -> None:
+    """One more piece. Sums of as many pieces are joined, so a row is moved as often as pieces double, not for each."""
+    added, doubled = as_set(piece), 0
+    while sums and sums[-1][0] == doubled:
+        added, doubled = _sum(sums.pop()[1], added, once), doubled + 1
+    sums.append((doubled, added))
+
+
+def _all(sums: _Sums, once: bool = False) -> Set:
+    return reduce(lambda last, first: _sum(first, last, once), (part for _, part in reversed(sums)))
 
 
 def _settled(total: Set) -> Set:
@@ -96,13 +114,8 @@ def _settled(total: Set) -> Set:
     return concretised("chunks", total.bounds, form, total.symbols)
 
 
-def _sum(total: Set | None, gradient: Tensor | None, once: bool = False) -> Set | None:
-    """Gradients of two pieces added up, with the k worst samples of both; no sample comes again if ``once``."""
-    if gradient is None:
-        return total
-    added = as_set(gradient)
-    if total is None:
-        return added
+def _sum(total: Set, added: Set, once: bool = False) -> Set:
+    """Gradients of some pieces added up, with the k worst samples of all; no sample comes again if ``once``."""
     both = combination("chunks", [(total, 1.0), (added, 1.0)], sharp=False)
     first, second = total.excess, added.excess
     if first is None or second is None:

@@ -29,6 +29,7 @@ A batch may come in pieces (`chunks.py`). Then the differences are kept by sampl
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -39,10 +40,12 @@ from torch import Tensor
 
 from . import rounding
 from .budgets import Kind, Part, term
-from .context import keeps_by_sample
 from .forms import Form
 from .sample_axis import Samples
+from .thread_context import keeps_by_sample
 from .tuning import WORTH_AN_INTERVAL
+
+_NOBODY = itertools.count()
 
 
 class Remainder(NamedTuple):
@@ -99,7 +102,8 @@ class Excess:
         count = self.samples.budget
         if count is None or count >= self.beyond.shape[1] or len(np.unique(self.samples.numbers)) < self.samples.count:
             return self
-        none = Samples(-1 - np.arange(count), count)  # of nobody: numbers of samples are not negative
+        # of nobody, and of none of those in another piece: numbers of samples are not negative
+        none = Samples(-1 - (next(_NOBODY) << 32) - np.arange(count), count)
 
         def worst(sides: Tensor | None) -> Tensor | None:
             return None if sides is None else torch.topk(sides, count, dim=1, sorted=False).values

@@ -61,6 +61,7 @@ _LOCK = threading.Lock()  # the settings of the compiler are those of the proces
 def compiled(graph: GraphModule, given: Sequence[Tensor]) -> Function:
     """The function of a graph on tensors of these kinds; made once in a process."""
     require_known_roundings(graph)
+    _constants_on(graph, given[0].device)
     key = _key(graph, given)
     with _LOCK:
         try:
@@ -88,6 +89,13 @@ def _constants(graph: GraphModule) -> list[tuple[str, Tensor]]:
     """Tensors that the tracer met and keeps as attributes."""
     names = {str(node.target) for node in graph.graph.nodes if node.op == "get_attr"}
     return [(name, getattr(graph, name)) for name in names - dict(graph.named_buffers()).keys()]
+
+
+def _constants_on(graph: GraphModule, device: torch.device) -> None:
+    """Tables of a step where the step is made: a recording on a GPU must not copy from the memory of the processor."""
+    for name, value in (*graph.named_buffers(), *_constants(graph)):
+        if value.device != device:
+            setattr(graph, name, value.to(device))
 
 
 def _by_inductor(graph: GraphModule, given: Sequence[Tensor]) -> Function:

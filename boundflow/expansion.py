@@ -6,11 +6,16 @@ each scalar j gets one *derived* symbol z_j in [-1, 1], ``state_j = c_j + s_j z_
 instead of all K; the support function sees through the expansion, so nothing is lost:
 
     h(a) = h(sum_j a_j E_j)        (and sum_j |a_j|, the box, for derived symbols of an older expansion)
+
+A reduction puts the box of each scalar last, so the last M columns of E are a diagonal (`reduction.py`): there a
+product is a scaling. Where E is nothing but that diagonal, as after a first step, derived symbols are as free of each
+other as deep ones, and the box is the support.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,9 +23,11 @@ import torch
 from torch import Tensor
 
 from . import rounding
-from .context import bookkeeping, thread
 from .rows import NO_ROWS, Rows
+from .thread_context import bookkeeping, thread
 from .tuning import LOOK_FOR_ZEROS
+
+NEARLY_ONE = 1 - 1e-3  # a box may be this much longer than the support
 
 
 class View(NamedTuple):
@@ -69,22 +76,66 @@ class Expansion:
         own sum, and for sums that it becomes part of.
         """
         view = self.view(rows)
-        coefficients, which, weights = elements[:, view.derived], view.which, self.weights
+        coefficients, which = elements[:, view.derived], view.which
         large = coefficients.numel() * len(self.deep) > LOOK_FOR_ZEROS and thread.arithmetic.deferred is None
-        used = (coefficients != 0).any(0) if large else None
-        if used is not None and 2 * int(used.sum()) < len(used):  # a hidden unit depends on its own weights only
-            coefficients, which = coefficients[:, used], which[used]
-        if 2 * len(which) < len(self.derived):
-            weights = weights[which]
-        elif not view.in_order or len(which) < len(view.which):
-            coefficients = coefficients.new_zeros(len(elements), len(weights)).index_copy_(1, which, coefficients)
-        total = coefficients @ weights.to(coefficients.dtype)  # of a tensor in another dtype: one more rounding each
+        alone = _one_each(coefficients) if large else None
+        if alone is not None:
+            total = self.weights[which[alone]].to(coefficients.dtype) * coefficients.gather(1, alone.unsqueeze(1))
+        else:
+            total = self._product(coefficients, view, large)
         error = coefficients.abs().sum(1) * rounding.gamma(len(self.derived) + 4, total.dtype)
         if len(view.known):  # adding t and e rounds by u (|t| + |e|): the first is among the terms above
             known = elements[:, view.known]
             total.index_add_(1, view.deep, known)
             error = error + known.abs().sum(1) * rounding.gamma(1, total.dtype)
         return total, error
+
+    def _product(self, coefficients: Tensor, view: View, large: bool) -> Tensor:
+        """Coefficients of derived symbols times what those stand for; of many, only of symbols that any element has."""
+        which = view.which
+        used = (coefficients != 0).any(0) if large else None
+        if used is not None and 2 * int(used.sum()) < len(used):  # a hidden unit depends on its own weights only
+            coefficients, which = coefficients[:, used], which[used]
+        few = 2 * len(which) < len(self.derived)
+        if not few and not (view.in_order and len(which) == len(view.which)):
+            shape = len(coefficients), len(self.derived)
+            coefficients = coefficients.new_zeros(shape).index_copy_(1, which, coefficients)
+        return self._times_weights(coefficients, which if few else None, self.boxes if large else None)
+
+    def _times_weights(self, coefficients: Tensor, which: Tensor | None, boxes: Tensor | None) -> Tensor:
+        """Coefficients over all derived symbols, or over ``which`` of them, times the weights, (n, K).
+
+        One of ``boxes`` is multiplied once. Weights in another dtype than the elements are rounded once more.
+        """
+        weights = self.weights if boxes is None else self.weights[:, : -len(boxes)]
+        weights = (weights if which is None else weights[which]).to(coefficients.dtype)
+        if boxes is None:
+            return coefficients @ weights
+        total = coefficients.new_zeros(len(coefficients), len(self.deep))
+        torch.mm(coefficients, weights, out=total[:, : weights.shape[1]])
+        scaled = coefficients * (boxes if which is None else boxes[which]).to(coefficients.dtype)
+        last = total[:, weights.shape[1] :]
+        last.copy_(scaled) if which is None else last.index_copy_(1, which, scaled)
+        return total
+
+    @cached_property
+    def boxes(self) -> Tensor | None:
+        """The weights of the last deep rows, one for each derived symbol, where those rows reach no other one; (M).
+
+        It follows from the weights alone, so that a run that is resumed makes the same products.
+        """
+        scalars = len(self.derived)
+        last = self.weights[:, len(self.deep) - scalars :] if 0 < scalars <= len(self.deep) else None
+        if last is None or bool(torch.count_nonzero(last) > torch.count_nonzero(last.diagonal())):
+            return None
+        return last.diagonal().clone()
+
+    @cached_property
+    def diagonal(self) -> bool:
+        """Whether every derived symbol is a deep one of its own, up to rounding; one that stands for nothing is 0."""
+        if len(self.derived) != len(self.deep) or self.boxes is None:
+            return False
+        return bool(((self.boxes > NEARLY_ONE) | (self.boxes == 0)).all())
 
     @staticmethod
     def joined(parts: Sequence[Expansion]) -> Expansion:
@@ -97,3 +148,11 @@ class Expansion:
         weights = [deep.place(part.weights.T, part.deep).T for part in parts]
         numbers = np.concatenate([part.derived.numbers for part in parts])
         return Expansion(Rows(numbers), deep, torch.cat(weights).contiguous())
+
+
+def _one_each(coefficients: Tensor) -> Tensor | None:
+    """For elements that have one symbol at most, as parameters after a reduction do, which; None if some have more."""
+    if not coefficients.shape[1]:
+        return None
+    apart = coefficients != 0
+    return apart.to(torch.uint8).argmax(1) if bool((apart.sum(1) <= 1).all()) else None

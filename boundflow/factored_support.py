@@ -32,11 +32,11 @@ import torch
 from torch import Tensor
 
 from . import rounding
-from .budgets import FREE, Columns, Kind, Part, by_owner, term
+from .budgets import FREE, Columns, Kind, Part, by_owner, distinct, term
 from .factors import Factors
 from .forms import Form
 from .streaming import BLOCK, Stream, exceeding
-from .tuning import MOST_MIXED, MOST_PAYMENT, SECOND_FACTORS, STREAM_LINES, STREAM_LINES_CUDA
+from .tuning import MOST_MIXED, MOST_PAYMENT, SECOND_FACTORS, STREAM_COPIED, STREAM_LINES, STREAM_LINES_CUDA
 
 if TYPE_CHECKING:
     from .rows import Batch
@@ -57,7 +57,7 @@ def groups(space: Symbols, numbers: np.ndarray, device: torch.device) -> list[Gr
     """Deep rows by part and owner; None where parts of one sample share a budget, whose terms are added before."""
     owners, parts = space.owners_and_parts(numbers)
     found = []
-    for part in np.unique(parts).tolist():
+    for part in distinct(parts).tolist():
         held = np.flatnonzero(parts == part)
         if part == FREE:
             found.append(
@@ -68,9 +68,9 @@ def groups(space: Symbols, numbers: np.ndarray, device: torch.device) -> list[Gr
         budget = space.budgets[clause]
         if budget is not None and (budget < 1 or _shared(space.table, clause)):
             return None
-        distinct = np.unique(owners[held])
-        index = by_owner(held, owners, distinct)
-        found.append(Group(part, kind, budget, distinct, _padded(index, len(numbers), device)))
+        whose = distinct(owners[held])
+        index = by_owner(held, owners, whose)
+        found.append(Group(part, kind, budget, whose, _padded(index, len(numbers), device)))
     return found
 
 
@@ -99,7 +99,7 @@ def reach(
     added = 1 + rounding.of_ours(summands, form.center.dtype)
     if len(factors.a.rows) and inner > MOST_MIXED:
         return None
-    streamed = _Product(factors, _ready(factors, columns, found))
+    streamed = _Product(factors, _ready(factors, columns, found, own is not None))
     parts = []
     for begin, end in streamed.lines(count):
         total, paid = streamed.part(begin, end, own, clean)
@@ -110,12 +110,16 @@ def reach(
 
 
 class _Second:
-    """A second factor and a bias: their deep coefficients, by part and owner in float32, and their moduli."""
+    """A second factor and a bias: their deep coefficients, by part and owner in float32, and their moduli.
 
-    def __init__(self, factors: Factors, columns: Columns, found: Sequence[Group]):
+    In float64 they are kept for terms of own samples alone, where there are ``own`` rows: they take as much memory as
+    the expansion itself.
+    """
+
+    def __init__(self, factors: Factors, columns: Columns, found: Sequence[Group], own: bool):
         factors.start_second()
         assert factors.deep_b is not None
-        self.columns, self.found, self.b = columns, found, factors.b
+        self.columns, self.found, self.b, self.own = columns, found, factors.b, own
         # what these coefficients may be off by; not the first factor
         self.error_b, self.error_bias = factors.error_b, factors.error_bias if factors.bias is not None else None
         inner, width = factors.b.center.shape
@@ -123,18 +127,27 @@ class _Second:
         bias = factors.deep_bias if factors.bias is not None else deep.new_zeros(width, deep.shape[1])
         self.moduli_b = _moduli(columns, deep).view(inner, width)
         self.moduli_bias = _moduli(columns, bias)
-        self.deep_b, self.bias = _with_nothing(factors.deep_b), _with_nothing(bias)
-        self.weights = [self._by_owner(group) for group in found]
-
-    def _by_owner(self, group: Group) -> tuple[Tensor, Tensor]:
-        owners, symbols = group.columns.shape
-        inner, width = self.b.center.shape
-        flat = group.columns.T.flatten()
-        weights = self.deep_b[..., flat].float().view(inner, width, symbols, owners).permute(1, 2, 0, 3).contiguous()
-        return weights, self.bias[:, flat].float().view(width, symbols, owners).contiguous()
+        self.deep = deep.shape[1]
+        self.weights = [_by_owner(factors.deep_b, bias, group) for group in found]
+        self.deep_b: Tensor | None = _with_nothing(factors.deep_b) if own else None
+        self.bias: Tensor | None = _with_nothing(bias) if own else None
+        factors.forget_second()
 
 
-def _ready(factors: Factors, columns: Columns, found: Sequence[Group]) -> _Second:
+def _by_owner(deep_b: Tensor, bias: Tensor, group: Group) -> tuple[Tensor, Tensor]:
+    """Coefficients (width, symbols, inner, owners) and those of the bias, in float32: some units at a time."""
+    owners, symbols = group.columns.shape
+    inner, width = deep_b.shape[:2]
+    flat = group.columns.T.flatten()
+    weights = torch.empty(width, symbols, inner, owners, dtype=torch.float32, device=deep_b.device)
+    some = max(1, STREAM_COPIED // (inner * deep_b.shape[2]))
+    for begin in range(0, width, some):
+        part = _with_nothing(deep_b[:, begin : begin + some]).index_select(2, flat)
+        weights[begin : begin + some] = part.view(inner, -1, symbols, owners).permute(1, 2, 0, 3)
+    return weights, _with_nothing(bias).index_select(1, flat).float().view(width, symbols, owners)
+
+
+def _ready(factors: Factors, columns: Columns, found: Sequence[Group], own: bool) -> _Second:
     """The second factor of a product, which is the same for every piece of a batch: kept with the expansion.
 
     It is the same if its numbers stand in the same place of the same memory. That memory is held here, so nothing else
@@ -145,9 +158,10 @@ def _ready(factors: Factors, columns: Columns, found: Sequence[Group]) -> _Secon
     kept: list[tuple[tuple[Tensor, ...], _Second]] = factors.expansion.prepared
     for held, second in kept:
         same = len(held) == len(tensors) and all(map(_same_memory, held, tensors))
+        same = same and (second.own or not own)
         if same and second.b.rows.numbers.tobytes() == factors.b.rows.numbers.tobytes():
             return second
-    made = _Second(factors, columns, found)
+    made = _Second(factors, columns, found, own)
     kept[:] = [(tensors, made), *kept[: SECOND_FACTORS - 1]]  # those of the way forward and of the way back
     return made
 
@@ -161,15 +175,15 @@ class _Product:
 
     def __init__(self, factors: Factors, second: _Second):
         self.factors, self.second, self.found = factors, second, second.found
-        self.deep_b, self.bias = second.deep_b, second.bias
         self.mixes = len(factors.a.rows) > 0
 
     def lines(self, count: int) -> Iterator[tuple[int, int]]:
         """So many at a time that the deep coefficients of the first factor fit into memory, where it has any."""
         size = count
         if self.mixes:
-            numbers = STREAM_LINES_CUDA if self.deep_b.is_cuda else STREAM_LINES
-            size = max(1, numbers // (self.deep_b.shape[0] * self.deep_b.shape[2]))
+            center = self.factors.b.center
+            numbers = STREAM_LINES_CUDA if center.is_cuda else STREAM_LINES
+            size = max(1, numbers // (center.shape[0] * (self.second.deep + 1)))
         for begin in range(0, count, size):
             yield begin, min(count, begin + size)
 
@@ -206,12 +220,14 @@ class _Product:
 
     def _own_coefficients(self, a: Tensor, deep_a: Tensor | None, group: Group, places: Tensor) -> Tensor:
         """Of every element, those of the symbols of its own owner, (lines, units, symbols), in float64."""
+        deep_b, bias = self.second.deep_b, self.second.bias
+        assert deep_b is not None and bias is not None
         columns = group.columns[places.clamp_min(0)]
-        columns = torch.where((places >= 0).unsqueeze(1), columns, self.deep_b.shape[2] - 1)
+        columns = torch.where((places >= 0).unsqueeze(1), columns, self.second.deep)
         lines, symbols = columns.shape
-        found = self.bias[:, columns.flatten()].view(-1, lines, symbols).transpose(0, 1)
+        found = bias[:, columns.flatten()].view(-1, lines, symbols).transpose(0, 1)
         for inner in range(a.shape[1]):
-            picked = self.deep_b[inner][:, columns.flatten()].view(-1, lines, symbols).transpose(0, 1)
+            picked = deep_b[inner][:, columns.flatten()].view(-1, lines, symbols).transpose(0, 1)
             found = torch.addcmul(found, picked, a[:, inner, None, None])
             if deep_a is not None:
                 mixed = torch.take_along_dim(deep_a[:, inner], columns, 1)

@@ -16,6 +16,7 @@ from . import rounding
 from .budgets import box
 from .expansion import Expansion
 from .rows import Rows
+from .thread_context import thread
 from .tuning import FACTOR_LINES, STREAM_FROM
 
 if TYPE_CHECKING:
@@ -34,9 +35,17 @@ class Factors:
         """Whether this takes less than expanding the product; a stream has no chunks to write, so it pays earlier."""
         derived, (count, inner), width = len(expansion.derived), self.a.center.shape, self.b.center.shape[1]
         first = self.a.center.numel() * derived if len(self.a.rows) else 0
-        factors = first + self.b.center.numel() * derived + 2 * inner * count * width
+        second = 0 if self._parameter else self.b.center.numel() * derived
+        factors = first + second + 2 * inner * count * width
         large = count * width * expansion.everywhere >= STREAM_FROM
         return (1 if large else 4) * factors < count * width * derived
+
+    @property
+    def _parameter(self) -> bool:
+        """Whether each element of the second factor has one row: it is expanded without a product then."""
+        if thread.arithmetic.deferred is not None:  # a compiled step asks for no values
+            return False
+        return not len(self.b.rows) or bool((self.b.generators != 0).sum(0).amax() <= 1)
 
     def start(self, expansion: Expansion) -> None:
         """Look through this expansion."""
@@ -56,6 +65,10 @@ class Factors:
         if self.bias is not None:
             self.deep_bias, self.error_bias = self._deep(self.bias.generators, self.bias.rows, width)
             self.norm_bias = box(self.deep_bias, 1)
+
+    def forget_second(self) -> None:
+        """What was expanded is large; it is made again where it is asked for."""
+        self.deep_b = self.second = None
 
     def _second(self, center: Tensor) -> Tensor:
         """Lines of the first factor times the second, and the bias: one product, in which the bias is multiplied by 1.
@@ -85,9 +98,13 @@ class Factors:
         if begin not in self.ready or end - 1 not in self.ready:
             count, inner = self.a.center.shape
             self.ready = range(begin, min(count, max(end, begin + -(-FACTOR_LINES // inner))))
-            lines = self.a.generators[:, begin : self.ready.stop]
-            deep, error = self._deep(lines, self.a.rows, len(self.ready) * inner)
-            self.deep_a, self.error_a = deep.view(len(self.ready), inner, -1), error.view(len(self.ready), inner)
+            lines, size = self.a.generators[:, begin : self.ready.stop], len(self.ready)
+            if inner == 2 and thread.arithmetic.deferred is None and torch.equal(lines[..., 0], -lines[..., 1]):
+                one, error = self._deep(lines[..., 0], self.a.rows, size)  # as probabilities of two classes are
+                self.deep_a, self.error_a = torch.stack((one, -one), 1), torch.stack((error, error), 1)
+            else:
+                deep, error = self._deep(lines, self.a.rows, size * inner)
+                self.deep_a, self.error_a = deep.view(size, inner, -1), error.view(size, inner)
         first, last = begin - self.ready.start, end - self.ready.start
         return self.deep_a[first:last], self.error_a[first:last]
 

@@ -13,9 +13,9 @@ from torch import Tensor
 
 from . import rounding
 from .budgets import sum_of_moduli
-from .context import thread
 from .rows import NO_ROWS, Rows
 from .sample_axis import SampleAxis
+from .thread_context import thread
 
 
 @dataclass(eq=False)
@@ -41,13 +41,15 @@ class Form:
         """The same center and rows."""
         return Form(self.center, self.generators, radius, self.rows, self.along)
 
-    @cached_property
+    @property
     def dense(self) -> Form:
         """The same form with every own row written out, one row per symbol."""
+        return self if self.rows.batch is None else self._written_out  # one that held itself would not be freed
+
+    @cached_property
+    def _written_out(self) -> Form:
         batch = self.rows.batch
-        if batch is None:
-            return self
-        assert self.axis is not None
+        assert batch is not None and self.axis is not None
         device = self.center.device
         rest, where, own = self.rows.split(device)
         values = self.generators[own].movedim(self.axis, 1)

@@ -6,8 +6,9 @@ Each program holds some lines of one unit, and walks over the owners a block at 
         for each symbol w:      c = a . B[j, w] + d[j, w] + sum_i A[:, i, w] b[i, j];      t = t + |c|   (or its like)
         total += sum of max(t - tau, 0)         or         out[block] = max t         or         out[owners] = t
 
-Products are IEEE float32 with fused additions, block sums are float32, totals float64. Triton comes with PyTorch for
-GPUs; where it is not there, nothing here is used.
+Products are IEEE float32 with fused additions, block sums are float32, totals float64. Terms that only serve to find a
+threshold, of which any will do, are products of TF32. Triton comes with PyTorch for GPUs; where it is not there,
+nothing here is used.
 """
 
 from __future__ import annotations
@@ -27,8 +28,8 @@ if TYPE_CHECKING:
 
 # Lines of one program and its warps; owners a block.
 LINES, OWNERS, WARPS = 64, 64, 4
-# A program shares so many bytes for each inner term (393,216 of 512, as Triton said on an H200); what every GPU has.
-SHARED_BYTES, LEAST_SHARED = 768, 99 * 1024
+# Inner terms at a time: what a program shares grows with them (393,216 bytes of 512, as Triton said on an H200).
+MOST_INNER = 64
 KINDS = {Kind.BOX: 0, Kind.BALL: 1, Kind.CROSS: 2, Kind.SIMPLEX: 3}
 SUMS, MAXIMA, TERMS = 0, 1, 2
 
@@ -44,16 +45,12 @@ def _kernel() -> Any:
 
 
 def usable(stream: Stream) -> bool:
-    """Whether there is a kernel for this device, and lines are short enough for what its programs share."""
-    device = stream.lines.device
-    if device.type != "cuda" or _kernel() is None:
-        return False
-    shared = getattr(torch.cuda.get_device_properties(device), "shared_memory_per_block_optin", LEAST_SHARED)
-    return SHARED_BYTES * _padded(stream.weights.shape[2]) <= shared
+    """Whether there is a kernel for this device."""
+    return stream.lines.is_cuda and _kernel() is not None
 
 
 def _padded(inner: int) -> int:
-    return max(16, 1 << (inner - 1).bit_length())
+    return min(MOST_INNER, max(16, 1 << (inner - 1).bit_length()))
 
 
 def exceeding(stream: Stream, tau: Tensor) -> Tensor:
@@ -103,5 +100,6 @@ def _launch(stream: Stream, tau: Tensor, out: Tensor, mode: int, part: slice) ->
         MODE=mode,
         LINES=LINES,
         OWNERS=OWNERS,
+        PRECISION="ieee" if mode == SUMS else "tf32",
         num_warps=WARPS,
     )

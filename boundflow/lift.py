@@ -17,11 +17,11 @@ from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from . import layout, rounding
 from .bounded import Bounded, exact
-from .context import thread
 from .errors import BoundFlowError, CrossedBounds, MixedTensors, UnsupportedOperator, UnsupportedProgram, WideBounds
 from .forms import ball_form
 from .sets import Set, checked
 from .symbols import Symbols
+from .thread_context import thread
 
 Given = Tensor | np.ndarray | np.generic | Sequence[object] | float  # what `torch.as_tensor` takes
 WIDE = 1e5  # times the size of a parameter: no prediction has been certain for long

@@ -24,7 +24,6 @@ from torch.nn import functional as F
 from . import rounding
 from .autograd_functions import applied, first_order, internal
 from .bounded import Bounded, unwrapped
-from .context import keeps_by_sample, thread
 from .errors import UnsupportedOperator
 from .operands import Operand, same_kind, symbols_of, value, varies
 from .rule_table import aten, replaces, rule
@@ -35,6 +34,7 @@ from .rules.softmax import log_softmax_last, softmax_last
 from .rules.structural import selected
 from .rules.unary import apply
 from .sets import Set, as_set, concretised, point
+from .thread_context import keeps_by_sample, thread
 
 THRESHOLD = 40.0  # above it softplus(z) is z, within exp(-40)
 

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor, nn
 
 from .certificate import Certificate
-from .compiled import FIRST, why_not
+from .compiled_steps import FIRST, why_not
 from .compiler import compiled
 from .errors import OutsideBounds, VoidBounds
 from .lift import Given

@@ -42,6 +42,11 @@ class Prediction:
         leads = [part.lead for part in parts if part.lead is not None]
         return Prediction(label, certified, lower, upper, torch.cat(leads) if leads else None)
 
+    def at(self, places: Tensor) -> Prediction:
+        """The answers for some of the inputs, in this order."""
+        lead = None if self.lead is None else self.lead[places]
+        return Prediction(self.label[places], self.certified[places], self.lower[places], self.upper[places], lead)
+
     @property
     def width(self) -> Tensor:
         """``upper - lower``, the largest of an input's outputs, rounded up: infinite where nothing is known."""

@@ -37,8 +37,8 @@ class Recipe:
     ``order`` is how many error rows are kept per trained scalar and ``reduction`` how they are chosen. ``memory``
     (bytes) is what a run on zonotopes may take beside its data, within a third (`memory_plan.py`): it decides how much
     of a batch is held at a time and whether every sample gets rows of its own, and what cannot fit is refused.
-    ``compile`` traces and compiles the step where that is possible (`compiled.py`): ``"auto"`` for runs long enough to
-    gain by it.
+    ``compile`` traces and compiles the step where that is possible (`compiled_steps.py`): ``"auto"`` for runs long
+    enough to gain by it.
     ``sample_weights`` (N,) multiply the losses of samples before the mean over all of them: numbers that are fixed
     before training, whatever the data are.
     """

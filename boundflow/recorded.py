@@ -6,8 +6,9 @@ its range. There the cell is ``center + reach xi``, so that
 
     xi = (recorded - center) / reach
 
-where something is recorded; of a missing cell nothing is, until somebody fills it in. Only these symbols are kept here,
-and all others are 0 where their sample is as recorded.
+where something is recorded; of a missing cell nothing is, until somebody fills it in. A missing category has a symbol
+for each that it could be, with center 0 and reach 1: that of the true one is 1, and the others are 0, as its one-hot
+columns are. Only these symbols are kept here, and all others are 0 where their sample is as recorded.
 """
 
 from __future__ import annotations

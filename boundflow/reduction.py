@@ -26,11 +26,11 @@ from torch import Tensor
 
 from . import rounding
 from .budgets import FREE, box
-from .context import bookkeeping
 from .errors import MixedSymbols
 from .expansion import Expansion
 from .rows import NO_ROWS, Rows
 from .symbol_numbers import DERIVED
+from .thread_context import bookkeeping
 from .tuning import REDUCTION_BLOCK, REDUCTION_BLOCK_CUDA
 
 if TYPE_CHECKING:
@@ -184,12 +184,18 @@ def _with_diagonal(stacked: Tensor, kept: Tensor, boxed: Tensor) -> Tensor:
 
 def _derive(space: Symbols, optimizer: torch.optim.Optimizer, generators: Tensor, deep: Rows) -> tuple[Rows, Tensor]:
     """One derived symbol per line of ``generators`` (M, K), which become weights: its rows, and the scales ``s_j``."""
+    made, scale = expansion_of(space, generators, deep)
+    space.expands(optimizer, made)
+    return made.derived, scale
+
+
+def expansion_of(space: Symbols, generators: Tensor, deep: Rows) -> tuple[Expansion, Tensor]:
+    """An expansion with one derived symbol per line of ``generators`` (M, K), which are overwritten, and its scales."""
     shares, scale = space.arithmetic.shares, _of_all(space, "scales", box(generators, 1))
     weights = generators.div_(torch.where(scale > 0, scale, 1.0).unsqueeze(1))
     derived = space.fresh(len(scale), DERIVED)
     made = Expansion(derived, deep, weights) if shares is None else shares.known(derived, deep, weights)
-    space.expands(optimizer, made)
-    return derived, scale
+    return made, scale
 
 
 def _require_own(space: Symbols, tensor: Bounded) -> None:

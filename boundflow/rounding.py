@@ -22,8 +22,8 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from .context import thread, using
 from .errors import MixedTensors, UnsafePrecision
+from .thread_context import thread, using
 
 if TYPE_CHECKING:
     from .sets import Set

@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from .context import bookkeeping, thread
+from .thread_context import bookkeeping, thread
 
 if TYPE_CHECKING:
     from .expansion import Expansion, View
@@ -35,7 +35,9 @@ class Batch:
 
     def __init__(self, numbers: np.ndarray, first: int, samples: np.ndarray, parts: np.ndarray, guests: bool = False):
         self.numbers, self.first, self.samples, self.parts, self.guests = numbers, first, samples, parts, guests
-        distinct, places = np.unique(numbers, return_inverse=True)
+        distinct, places = numbers.flatten(), np.arange(numbers.size)
+        if bool((np.diff(distinct) <= 0).any()):  # a sample comes twice, or later than one that is older
+            distinct, places = np.unique(numbers, return_inverse=True)
         self.distinct, self.places = Rows(distinct), torch.from_numpy(places.reshape(numbers.shape))
         self._places_on: dict[torch.device, Tensor] = {CPU: self.places}
         self._deep: dict[Expansion, Tensor] = {}
@@ -137,7 +139,9 @@ class Rows:
             order = np.argsort(self.numbers, kind="stable")
             self._order = order, self.numbers[order]
         order, ascending = self._order
-        places = np.minimum(np.searchsorted(ascending, numbers), len(ascending) - 1)
+        same = _common(ascending, numbers)  # most often all, or all but the last error rows
+        rest = np.minimum(np.searchsorted(ascending, numbers[same:]), len(ascending) - 1)
+        places = np.concatenate((np.arange(same), rest))
         return ascending[places] == numbers, order[places]
 
     def union(self, other: Rows) -> Rows:
@@ -199,6 +203,14 @@ class Rows:
         out = generators.new_zeros(len(self), *generators.shape[1:])
         out[self.positions(part, out.device)] = generators
         return out
+
+
+def _common(first: np.ndarray, second: np.ndarray) -> int:
+    """How many numbers both begin with."""
+    count = min(len(first), len(second))
+    differ = first[:count] != second[:count]
+    place = int(differ.argmax()) if count else 0
+    return place if count and differ[place] else count
 
 
 NO_ROWS = Rows(np.empty(0, dtype=np.int64))

@@ -21,8 +21,8 @@ from torch import Tensor
 
 from . import rounding
 from .budgets import largest
-from .context import bookkeeping, thread
 from .rows import Batch
+from .thread_context import bookkeeping, thread
 
 
 class Samples:

@@ -23,12 +23,12 @@ from torch import Tensor
 
 from . import rounding
 from .clean_state import Excess, Remainder
-from .context import thread
 from .errors import CrossedBounds, VoidBounds
 from .factors import Factors
 from .forms import Form, ball_form
 from .sample_axis import SampleAxis
 from .symbols import Symbols
+from .thread_context import thread
 
 if TYPE_CHECKING:
     from .rules.linear import Remembered

@@ -30,11 +30,11 @@ from torch import nn
 from . import rounding
 from .bounded import Bounded
 from .certificate_files import over_deep_rows
-from .context import using
 from .errors import NoSmallerThreat
 from .forms import Form
 from .sets import Set, concretised
 from .symbols import Symbols
+from .thread_context import using
 
 if TYPE_CHECKING:
     from .certificate import Certificate

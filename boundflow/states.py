@@ -82,20 +82,25 @@ class States(Generic[Part]):
         keeps_order = keeps_order and not (sharp and form is not None)
         return concretised(name, bounds, form, symbols, nonnegative, clean, sharp, factors, keeps_order, self.found)
 
-    def middle(self, lengths: Sequence[Tensor]) -> tuple[Tensor, list[Tensor]]:
-        """One middle m of what lies in [0, length] in each state, and how far that is off it: ``max(m, length - m)``.
+    def middle(self, above: Sequence[Tensor], below: Sequence[Tensor] | None = None) -> tuple[Tensor, list[Tensor]]:
+        """One middle m of what lies in [-below, above], or in [0, above], in each state, and how far that is off it.
 
-        All states share their center. Half the length of clean samples, or of touched ones, whichever makes the errors
-        add up to less over the samples.
+        All states share their center. The middle of clean samples, or of touched ones, whichever makes the errors add
+        up to less over the samples.
         """
 
         def off(middle: Tensor) -> list[Tensor]:
-            return [torch.maximum(middle, rounding.up(length - middle)) for length in lengths]
+            down = [middle] * len(above) if below is None else [rounding.up(middle + reach) for reach in below]
+            return [torch.maximum(d, rounding.up(up - middle)) for d, up in zip(down, above, strict=True)]
 
-        halves = [0.5 * length for length in lengths]
+        middles = [0.5 * up for up in above]
+        if below is not None:
+            middles = [m - 0.5 * down for m, down in zip(middles, below, strict=True)]
+        elif self.found is None:
+            return middles[0], middles
         if self.found is None:
-            return halves[0], halves
-        (touched, clean), (other_touched, other_clean) = off(halves[1]), off(halves[0])
+            return middles[0], off(middles[0])
+        (touched, clean), (other_touched, other_clean) = off(middles[1]), off(middles[0])
         first = self.found.cheaper_line((touched, clean), (other_touched, other_clean))
         chosen = [torch.where(first, touched, other_touched), torch.where(first, clean, other_clean)]
-        return torch.where(first, halves[1], halves[0]), chosen
+        return torch.where(first, middles[1], middles[0]), chosen

@@ -13,7 +13,8 @@ Proof: k terms are at most k tau plus what each of them exceeds tau by. With the
 the same. Here tau is that of every so many-th sample, or the k-th largest of the maxima of blocks of samples.
 
 All this is done in float32, block sums in float64; what that may be off by is paid for in `factored_support.py`. On a
-GPU with Triton one kernel does product, modulus and sum (`kernels.py`); otherwise blocks stay in a cache.
+GPU with Triton one kernel does product, modulus and sum (`kernels.py`), on a processor one that is compiled from C
+(`processor_kernel.py`); otherwise blocks stay in a cache.
 """
 
 from __future__ import annotations
@@ -24,9 +25,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from . import kernels
+from . import kernels, processor_kernel
 from .budgets import Kind, few_largest
-from .tuning import FEWEST_RANKS, FEWEST_SAMPLED, STREAM_BLOCK, THRESHOLD_STRIDE
+from .tuning import FEWEST_RANKS, FEWEST_SAMPLED, STREAM_BLOCK, STREAM_BLOCK_CUDA, THRESHOLD_STRIDE
 
 BLOCK = kernels.OWNERS  # samples whose terms are added up in float32 before float64 takes over
 
@@ -66,7 +67,13 @@ def exceeding(stream: Stream, budget: int | None) -> tuple[Tensor, Tensor]:
     """
     count = stream.owners
     budget = None if budget is not None and budget >= count else budget
-    tau, total = _by_kernel(stream, budget) if kernels.usable(stream) else _in_blocks(stream, budget)
+    if kernels.usable(stream):
+        tau, total = _by_kernel(stream, budget)
+    elif processor_kernel.usable(stream):
+        stride, k = (1, 0) if budget is None else rank(budget, count)
+        tau, total = processor_kernel.exceeding(stream, stride, k)
+    else:
+        tau, total = _in_blocks(stream, budget)
     return tau.double().expand(2, -1, -1), total.expand(2, -1, -1)
 
 
@@ -118,7 +125,7 @@ def _in_blocks(stream: Stream, budget: int | None) -> tuple[Tensor, Tensor]:
 def _blocks(stream: Stream) -> Iterator[tuple[int, slice, Tensor]]:
     """For each unit and some lines, the terms (ends, lines, owners)."""
     units, width, _, owners = stream.weights.shape
-    size = max(1, STREAM_BLOCK // (width * owners))
+    size = max(1, (STREAM_BLOCK_CUDA if stream.lines.is_cuda else STREAM_BLOCK) // (width * owners))
     for unit in range(units):
         weights = stream.weights[unit]
         for begin in range(0, len(stream.lines), size):

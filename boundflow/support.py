@@ -19,12 +19,12 @@ import torch
 from torch import Tensor
 
 from .budgets import Columns, Kind, OwnTerms, box, term
-from .context import bookkeeping
 from .expansion import Expansion, View
 from .factored_support import Group, groups, reach
 from .factors import Factors
 from .forms import Form
 from .rows import NO_ROWS, Rows
+from .thread_context import bookkeeping
 from .tuning import (
     CHEAP_SUPPORT,
     FEWEST_ELEMENTS,
@@ -37,15 +37,21 @@ from .tuning import (
 if TYPE_CHECKING:
     from .symbols import Symbols
 
+Known = tuple[int | None, ...]  # the number of parts, and the budgets
+
 
 class Support:
-    """How far symbols of one space reach. It keeps how columns are sorted by owner, for rows that come again."""
+    """How far symbols of one space reach. It keeps how columns are sorted by owner, for rows that come again.
 
-    def __init__(self, space: Symbols):
-        self.space = space
+    A space for one answer is dropped with it, so what is sorted there is kept with its ``parent``, if both speak of the
+    same parts and budgets.
+    """
+
+    def __init__(self, space: Symbols, parent: Support | None = None):
+        self.space, self.parent = space, parent
         # an expansion holds its deep rows, so it is not held itself: else none would ever be forgotten
-        self._columns: WeakKeyDictionary[Rows, tuple[ref[Expansion], int, Columns]] = WeakKeyDictionary()
-        self._groups: WeakKeyDictionary[Expansion, tuple[int, list[Group] | None]] = WeakKeyDictionary()
+        self._columns: WeakKeyDictionary[Rows, tuple[ref[Expansion], Known, Columns]] = WeakKeyDictionary()
+        self._groups: WeakKeyDictionary[Expansion, tuple[Known, list[Group] | None]] = WeakKeyDictionary()
 
     def __call__(self, form: Form, clean: bool = False, factors: Factors | None = None) -> Tensor:
         """How far ``sum_k G_k xi_k`` reaches down and up over the symbol set, (2, *shape), rounded up.
@@ -62,7 +68,7 @@ class Support:
         if shares is not None:  # of several processes: each looks at its symbols, and all of that is added up
             form = shares.at_home(form, expansion)
         view = expansion.view(form.rows)
-        if shares is None and not clean and not len(view.derived) and self._only_boxes():
+        if shares is None and not clean and self._only_boxes() and (not len(view.derived) or self._apart(expansion)):
             return box(form.generators).unsqueeze(0)
         if factors is not None and not (len(view.derived) and factors.pay(expansion)):
             factors = None
@@ -113,11 +119,11 @@ class Support:
         """The stream over the symbols that are here."""
         if not columns.count:
             return None
-        parts = len(self.space.table)
-        found = self._groups.get(expansion)
-        if found is None or found[0] != parts:
-            found = parts, groups(self.space, expansion.deep.numbers, form.center.device)
-            self._groups[expansion] = found
+        known, told = self._keeper()._groups, self._told()
+        found = known.get(expansion)
+        if found is None or found[0] != told:
+            found = told, groups(self.space, expansion.deep.numbers, form.center.device)
+            known[expansion] = found
         return None if found[1] is None else reach(self.space, form, factors, columns, found[1], clean)
 
     def _reach(
@@ -151,23 +157,38 @@ class Support:
         both.append(reach(coefficients, own.unplaced(part, begin, clean=False)))
         return torch.stack(both[::-1])
 
+    def _apart(self, expansion: Expansion) -> bool:
+        """Whether derived symbols are as free of each other as deep ones; not asked where steps are being traced."""
+        return self.space.arithmetic.deferred is None and expansion.diagonal
+
     def _only_boxes(self) -> bool:
         boxes = all(part.kind is Kind.BOX for part in self.space.table)
         return boxes and all(budget is None for budget in self.space.budgets)
 
     def _sorted(self, rows: Rows, expansion: Expansion, other: Tensor) -> Columns:
         """The deep rows and then the other ones, by owner: kept with the rows, or, without others, for all alike."""
-        parts = len(self.space.table)
+        told = self._told()
         key: Rows = rows if len(other) else expansion.deep
-        found = self._columns.get(key)
-        if found is not None and found[0]() is expansion and found[1] == parts:
+        known = (self if len(other) else self._keeper())._columns
+        found = known.get(key)
+        if found is not None and found[0]() is expansion and found[1] == told:
             return found[2]
         numbers = np.concatenate((expansion.deep.numbers, rows.numbers[other.cpu().numpy()]))
         with bookkeeping():
             sorting = self.space.owners_and_parts(numbers), self.space.table, self.space.budgets
             columns = Columns(*sorting[0], *sorting[1:], other.device)
-        self._columns[key] = ref(expansion), parts, columns
+        known[key] = ref(expansion), told, columns
         return columns
+
+    def _told(self) -> Known:
+        """What sorted columns depend on besides their rows: budgets may be made smaller for an answer."""
+        return len(self.space.table), *self.space.budgets
+
+    def _keeper(self) -> Support:
+        """Who keeps what is sorted of deep rows, which all spaces of a run share."""
+        if self.parent is None or self.parent._told() != self._told():
+            return self
+        return self.parent._keeper()
 
 
 class _Elements:

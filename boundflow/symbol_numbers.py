@@ -13,12 +13,13 @@ from __future__ import annotations
 
 import hashlib
 import threading
+from collections.abc import Iterable
 
 import numpy as np
 
 from .budgets import FREE
 from .errors import MixedSymbols
-from .recorded import NO_COLUMN, Recorded, Told
+from .recorded import NO_COLUMN, Meaning, Recorded, Told
 from .rows import Batch, Rows
 
 NOBODY = -1  # the owner of an error row or a derived symbol
@@ -157,26 +158,11 @@ class Ledger:
         whole = hashlib.blake2b(head + samples.tobytes() + raw.tobytes() + tail + moving).digest()
         if whole in self._batches:
             return self._batches[whole].own
-        unseen: dict[int, bytes] = {}
-        for sample, line in zip(samples.tolist(), raw, strict=True):
-            fingerprint = hashlib.blake2b(head + line.tobytes() + tail, digest_size=16).digest()
-            found = self._found(sample)
-            if (found[1] if found is not None else unseen.setdefault(sample, fingerprint)) != fingerprint:
-                raise MixedSymbols(
-                    f"sample {sample} was lifted before with other values, and one symbol cannot mean both. Lift the "
-                    "raw data, then augment or normalise the bounded batch."
-                )
+        values, each = raw.tobytes(), raw.nbytes // max(1, len(raw))
+        lines = (head + values[at : at + each] + tail for at in range(0, len(samples) * each, each or 1))
+        unseen = self._unseen(samples, lines)
         if unseen:
-            rows = len(parts)
-            told = None if meaning is None else meaning()
-            columns = None if told is None else np.tile(told.columns, len(unseen))
-            numbers = self.registry.new(np.repeat(list(unseen), rows), np.tile(parts, len(unseen)), columns=columns)
-            if told is not None:
-                where = {sample: place for place, sample in reversed(list(enumerate(samples.tolist())))}
-                places = np.array([where[sample] for sample in unseen])
-                self.recorded.append(told.of_samples(places, numbers.reshape(-1, rows)))
-            self.raw |= unseen
-            self.first_row |= zip(unseen, numbers[::rows].tolist(), strict=True)
+            self._enter(unseen, samples, parts, None if meaning is None else meaning())
         first = np.array([self._found(sample)[0] for sample in samples.tolist()], dtype=np.int64)  # type: ignore[index]
         batches, made = (
             dict(list(self._batches.items())[-BATCHES_KEPT:]),
@@ -184,6 +170,31 @@ class Ledger:
         )
         self._batches = batches | {whole: made}  # at once: another thread may be reading
         return made.own
+
+    def _unseen(self, samples: np.ndarray, values: Iterable[bytes]) -> dict[int, bytes]:
+        """The samples that were never lifted, with the fingerprints of their values; others must be as they were."""
+        unseen: dict[int, bytes] = {}
+        for sample, value in zip(samples.tolist(), values, strict=True):
+            fingerprint = hashlib.blake2b(value, digest_size=16).digest()
+            found = self._found(sample)
+            if (found[1] if found is not None else unseen.setdefault(sample, fingerprint)) != fingerprint:
+                raise MixedSymbols(
+                    f"sample {sample} was lifted before with other values, and one symbol cannot mean both. Lift the "
+                    "raw data, then augment or normalise the bounded batch."
+                )
+        return unseen
+
+    def _enter(self, unseen: dict[int, bytes], samples: np.ndarray, parts: np.ndarray, told: Meaning | None) -> None:
+        """Give samples that were never lifted their symbols, and write down what these stand for."""
+        rows = len(parts)
+        columns = None if told is None else np.tile(told.columns, len(unseen))
+        numbers = self.registry.new(np.repeat(list(unseen), rows), np.tile(parts, len(unseen)), columns=columns)
+        if told is not None:
+            where = {sample: place for place, sample in reversed(list(enumerate(samples.tolist())))}
+            places = np.array([where[sample] for sample in unseen])
+            self.recorded.append(told.of_samples(places, numbers.reshape(-1, rows)))
+        self.raw |= unseen
+        self.first_row |= zip(unseen, numbers[::rows].tolist(), strict=True)
 
     def guests(self, count: int, parts: np.ndarray) -> Rows:
         """Own rows of samples that come once and never again: test inputs. Each owns itself."""

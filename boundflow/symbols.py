@@ -5,11 +5,11 @@ is either *owned* by a training sample (one of its raw features, its label, its 
 given a row of its own so that it can cancel later). The threat says from which set the symbols of a sample are chosen,
 and how many samples can be touched. Files that work on a space:
 
-    registry.py     who owns a number, and which rows a sample got
-    support.py      how far symbols reach
-    reduction.py    what keeps the number of rows within a budget
+    symbol_numbers.py    who owns a symbol, and which rows a sample got
+    support.py           how far symbols reach
+    reduction.py         what keeps the number of rows within a budget
 
-The space also carries the arithmetic of its run (`context.py`).
+The space also carries the arithmetic of its run (`thread_context.py`).
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from torch import Tensor
 
 from . import reduction as reductions
 from .budgets import FREE, Part
-from .context import Arithmetic, thread, using
 from .errors import MixedSymbols
 from .expansion import Expansion
 from .recorded import NOTHING, Recorded, Told
 from .rows import Rows
 from .support import Support
 from .symbol_numbers import ANSWERED, LOOKED_AT, Ledger, Registry, Written
+from .thread_context import Arithmetic, thread, using
 
 if TYPE_CHECKING:
     from .threats import Threat
@@ -172,7 +172,8 @@ class Symbols:
         made._ledger = self._looking
         first = ANSWERED * (1 + self._looking.registry.first // ANSWERED)  # numbers that no space before it gives out
         made._looking = Ledger(Registry(first, self._looking.registry), self._looking)
-        made._aside, made.support, made._parent, made._inherited = True, Support(made), self, len(self.table)
+        made._aside, made.support = True, Support(made, self.support)
+        made._parent, made._inherited = self, len(self.table)
         if threat is not None:
             made.declare(threat)
         return made

@@ -1,11 +1,12 @@
-"""A step on intervals as a graph of operations on tensors, written down once by PyTorch's own tracer.
+"""A step on sets as a graph of operations on tensors, written down once by PyTorch's own tracer.
 
-    sample numbers, learning rates, data, plain parameters, bounds  ->  the bounds one step later, the loss, two flags
+    sample numbers, learning rates, data, plain parameters, state  ->  the state one step later, the loss, two flags
 
 What is written down are the operations of the rules and nothing else, each with the error that its rule has charged
-for. Numbers that change from step to step are inputs: learning rates, sample numbers, class indices. Checks are put off
-into the flags: whether every bound of the step is finite and in order and no number was flushed to zero, and whether
-the plain parameters lie inside (the tripwire). A step that looks at other numbers to decide what to do is refused.
+for. The state are the bounds of all sets, and on zonotopes their rows as well (`step_state.py`). Numbers that change
+from step to step are inputs: sample numbers, class indices and, on intervals, learning rates. Checks are put off into
+the flags: whether every bound of the step is finite and in order and no number was flushed to zero, and whether the
+plain parameters lie inside (the tripwire). A step that looks at other numbers to decide what to do is refused.
 """
 
 from __future__ import annotations
@@ -21,11 +22,11 @@ from torch.fx import GraphModule
 
 from . import rounding
 from .bounded import Bounded
-from .context import using
 from .errors import BoundFlowError
 from .forms import Form, ball_form
 from .sets import Set
 from .step_state import Intervals, NotTraceable, StepState
+from .thread_context import using
 from .threats import Lifted
 from .training_state import Trainer, space_of
 
@@ -41,7 +42,7 @@ class TracedStep:
     graph: GraphModule
     data: int  # tensors inside inputs and targets
     plain: int  # plain parameters
-    leaves: int  # tensors that the step changes: bounds of sets, if these are intervals
+    leaves: int  # tensors of the state, which the step changes
 
 
 def traced_step(
@@ -93,7 +94,7 @@ def _as_function(
         try:
             with using(space.arithmetic):
                 state.put([tensor.clone() for tensor in tensors[parts + count :]])
-                if isinstance(state, Intervals):  # of zonotopes, rates are numbers: `compiled.py` sees to it
+                if isinstance(state, Intervals):  # of zonotopes, rates are numbers: `compiled_steps.py` sees to it
                     for group, rate in zip(trainer.optimizer.param_groups, rates.unbind(0), strict=True):
                         group["lr"] = rate
                 loss = backward(trainer.model, _batch(data, tensors[:parts], index))

@@ -28,7 +28,7 @@ from .certificate import Certificate, versions
 from .checkpoint import EVERY, Checkpoint, Made
 from .chunks import accumulated, pieces, spread_pieces
 from .clipping import clipped_gradients
-from .compiled import FIRST, CompiledSteps, NotTraceable, why_not
+from .compiled_steps import FIRST, CompiledSteps, NotTraceable, why_not
 from .draws import Draws
 from .errors import UnsupportedProgram, VoidBounds
 from .files import fingerprint
@@ -240,6 +240,7 @@ class _Run:
         """
         shown = kept or bool(callbacks)
         if self.space is not None:
+            self.sets.optimizer.register_step_post_hook(_forget_gradients)  # before rows are reduced, which takes room
             self.space.attach(self.sets.optimizer)
         for number, index in enumerate(self.batches[made.steps :], start=made.steps):
             self._on_observed(index, number)
@@ -364,7 +365,8 @@ class _Run:
         if batch.weights is None and of is None:
             value = loss(outputs, batch.targets)
         else:  # a removed sample has weight 0 in its slot, and the mean still divides by all of them
-            losses = loss(outputs, batch.targets, reduction="none").reshape(len(outputs), -1).mean(1)
+            losses = loss(outputs, batch.targets, reduction="none").reshape(len(outputs), -1)
+            losses = losses.mean(1) if losses.shape[1] > 1 else losses.squeeze(1)  # of one, a mean is a support more
             value = (losses if batch.weights is None else losses * batch.weights).sum() / (of or len(outputs))
         with draws.over() if draws is not None else nullcontext():
             value.backward()  # type: ignore[no-untyped-call]
@@ -378,6 +380,10 @@ class _Run:
         for callback in callbacks:
             with space_of(self.certified).aside():
                 callback(step)
+
+
+def _forget_gradients(optimizer: torch.optim.Optimizer, args: object, kwargs: object) -> None:
+    optimizer.zero_grad()
 
 
 def _replaced(threat: Threat) -> str:

@@ -26,12 +26,14 @@ def terms(  # type: ignore[no-untyped-def,unused-ignore]
     MODE: tl.constexpr,
     LINES: tl.constexpr,
     OWNERS: tl.constexpr,
+    PRECISION: tl.constexpr,
 ):
     unit = tl.program_id(0).to(tl.int64)
     n = tl.program_id(1).to(tl.int64) * LINES + tl.arange(0, LINES)
     i = tl.arange(0, PADDED)
     here = n < count
-    a = tl.load(lines + n[:, None] * INNER + i[None, :], mask=here[:, None] & (i < INNER)[None, :], other=0.0)
+    if INNER <= PADDED:  # short lines are read once
+        a = tl.load(lines + n[:, None] * INNER + i[None, :], mask=here[:, None] & (i < INNER)[None, :], other=0.0)
     left_out = tl.load(own + n, mask=here, other=-1)
     element = n * units + unit
     second = count.to(tl.int64) * units  # where the second end begins, of thresholds and totals
@@ -49,12 +51,26 @@ def terms(  # type: ignore[no-untyped-def,unused-ignore]
         down = tl.zeros((LINES, OWNERS), dtype=tl.float32)
         for w in range(0, WIDTH):
             row = unit * WIDTH + w
-            b = tl.load(
-                weights + (row * INNER + i)[:, None] * owners + o[None, :],
-                mask=(i < INNER)[:, None] & inside[None, :],
-                other=0.0,
-            )
-            c = tl.dot(a, b, input_precision="ieee")
+            if INNER <= PADDED:
+                b = tl.load(
+                    weights + (row * INNER + i)[:, None] * owners + o[None, :],
+                    mask=(i < INNER)[:, None] & inside[None, :],
+                    other=0.0,
+                )
+                c = tl.dot(a, b, input_precision=PRECISION)
+            else:
+                c = tl.zeros((LINES, OWNERS), dtype=tl.float32)
+                for first in range(0, INNER, PADDED):
+                    j = first + i
+                    some = tl.load(
+                        lines + n[:, None] * INNER + j[None, :], mask=here[:, None] & (j < INNER)[None, :], other=0.0
+                    )
+                    b = tl.load(
+                        weights + (row * INNER + j)[:, None] * owners + o[None, :],
+                        mask=(j < INNER)[:, None] & inside[None, :],
+                        other=0.0,
+                    )
+                    c = tl.dot(some, b, c, input_precision=PRECISION)
             c += tl.load(bias + row * owners + o, mask=inside, other=0.0)[None, :]
             for q in tl.static_range(0, MIXED):
                 p = tl.load(

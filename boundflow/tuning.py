@@ -23,8 +23,9 @@ CHEAP_SUPPORT = 2**38
 
 # Numbers at a time when a support looks through an expansion: about a second-level cache, or enough work for a GPU.
 SUPPORT_CHUNK, SUPPORT_CHUNK_FACTORS, SUPPORT_CHUNK_CUDA = 2**18, 2**19, 2**27
-# Numbers up to which their moduli are written out to be added up, on a CPU.
-MODULI_WRITTEN_OUT = 2**22
+# Numbers whose moduli are written out at a time to be added up, on a CPU: 1160 x 40 x 128 in float64 take 5.5 ms with
+# 2^17, 7 with 2^20, 32 at once, and 22 as a norm.
+MODULI_WRITTEN_OUT = 2**17
 # Elements at a time: fewer would read the expansion too often.
 FEWEST_ELEMENTS = 64
 # Multiplications from which it pays to look for symbols that no element has.
@@ -33,8 +34,12 @@ LOOK_FOR_ZEROS = 2**22
 FACTOR_LINES = 256
 # Numbers (elements x deep rows) from which a product is streamed (`streaming.py`): below, one chunk is as fast.
 STREAM_FROM = 2**24
-# Numbers of a block of terms on a CPU, and deep coefficients of a first factor held at a time.
-STREAM_BLOCK, STREAM_LINES, STREAM_LINES_CUDA = 2**18, 2**24, 2**29
+# Numbers of a block of terms, in a cache of a CPU or on a GPU, and deep coefficients of a first factor held at a time.
+STREAM_BLOCK, STREAM_BLOCK_CUDA, STREAM_LINES, STREAM_LINES_CUDA = 2**18, 2**28, 2**24, 2**29
+# Deep coefficients of a second factor that are put in the order of owners at a time.
+STREAM_COPIED = 2**28
+# Coefficients of a stream from which the kernel of a processor is worth half a second of a compiler, once in a process.
+WORTH_A_COMPILER = 2**22
 # Terms written out at a time to find thresholds on a GPU.
 WRITTEN_TERMS = 2**28
 # A threshold is that of every 16th owner, or of more, so that it has rank 16 or more among 512 or more. Half-moons with
@@ -46,6 +51,8 @@ MOST_PAYMENT = 2e-3
 SECOND_FACTORS = 8
 # Inner terms of a product whose first factor has deep rows, too: a kernel is unrolled over them.
 MOST_MIXED = 16
+# Multiplications from which radii are computed in bfloat16 on a GPU (`rules/upper_products.py`).
+LARGE_PRODUCT = 2**28
 # Terms of a sum over samples held at once, of which there are about twenty tensors.
 SUM_TERMS, SUM_TERMS_CUDA = 2**20, 2**24
 # Numbers of the state of an optimizer that a reduction works on at a time.
@@ -53,11 +60,18 @@ REDUCTION_BLOCK, REDUCTION_BLOCK_CUDA = 2**20, 2**27
 # What lives at a time, in copies (`memory_plan.py`): of the expansion over symbols of samples, and over error rows, of
 # an activation of a sample, in rules and for the backward pass, and of what a touched sample adds to the gradients.
 # Resident memory of 64-10 with flipped labels and of 200-10-1 with moved inputs, two to six steps: 6.5 to 8, 4.5 to 5,
-# 4 to 26, and 14. On a GPU memory is not left in pieces by an allocator; counted in the program, not measured.
-COPIES_OF_OWNED_ROWS, COPIES_OF_OWNED_ROWS_CUDA, COPIES_OF_ERROR_ROWS = 7, 5, 5
-COPIES_OF_AN_ACTIVATION, COPIES_OF_AN_EXCESS = 26, 14
+# 4 to 26, and 14. On a GPU no memory is left in pieces: of activations, half-moons and MAGIC took 2 to 3 there.
+# And what a step holds of a row for each scalar, whatever the order: gradients, and parameters with their new rows.
+# 240-10-1 with moved images, three steps of order 1, 2 and 3: 10.8, 16.8 and 17.1 such rows in all.
+COPIES_OF_OWNED_ROWS, COPIES_OF_OWNED_ROWS_CUDA, COPIES_OF_ERROR_ROWS, COPIES_IN_A_STEP = 7, 3, 5, 6
+COPIES_OF_AN_ACTIVATION, COPIES_OF_AN_ACTIVATION_CUDA, COPIES_OF_AN_EXCESS = 26, 5, 14
+# Bytes for each of the `STREAM_LINES_CUDA` numbers of a first factor: float64 twice, and float32 by owner.
+BYTES_OF_A_STREAM = 20
 # Rows of samples are kept where pieces of so many samples fit beside them: with fewer, a step takes too long.
 FEWEST_SAMPLES = 16
+# Bytes of the largest tensor of a piece on a CPU, where a batch would have so many times as much: an allocator keeps up
+# to 32 MB, and clears more each time.
+PIECE, WORTH_PIECES = 24 * 2.0**20, 4
 # A run that would take this much more than its memory is refused; the parts of the estimate are not better known.
 MEMORY_SLACK = 1.3
 # And none is refused for less than this: torch and Python take as much by themselves.
@@ -71,3 +85,6 @@ COMPILED_ZONOTOPE_STEPS = 3000
 MEMORY = 8 * 2.0**30
 # Bytes that rows of test inputs may take: a row a feature for small inputs, none for images.
 INPUT_ROWS = 2**28
+# Rows for each scalar of a set of models from which answers go through derived symbols. Adult with unknown categories,
+# 64,668 rows for 106 scalars, 500 answers: 0.7 s instead of 6.0. Below a few rows a scalar there is nothing to gain.
+DERIVED_FROM = 4

@@ -27,7 +27,7 @@ from torch import Tensor, nn
 
 from . import rounding
 from .bounded import Bounded
-from .context import using
+from .budgets import Kind
 from .errors import BoundFlowError
 from .forms import Form
 from .recorded import Recorded
@@ -35,6 +35,7 @@ from .rows import Rows
 from .sets import Set, concretised, intersected
 from .symbol_numbers import NOBODY
 from .symbols import Symbols
+from .thread_context import using
 
 OLD = "this certificate does not say what was recorded of its samples, as files of earlier versions: train it again"
 UNTRACKED = (
@@ -108,6 +109,7 @@ def _filled(space: Symbols, recorded: Recorded, samples: np.ndarray, cells: np.n
     order = np.argsort(samples)
     rows = order[np.searchsorted(samples, owners, sorter=order)]
     given = np.where(columns >= 0, cells[rows, np.maximum(columns, 0)], np.nan)
+    _require_one_category(space, recorded, given)
     outside = recorded.is_open & (np.abs(given - recorded.center) > recorded.reach)
     if outside.any():
         first = int(np.flatnonzero(outside)[0])
@@ -116,6 +118,22 @@ def _filled(space: Symbols, recorded: Recorded, samples: np.ndarray, cells: np.n
             "missing value was said to have"
         )
     return recorded.filled(given)
+
+
+def _require_one_category(space: Symbols, recorded: Recorded, given: np.ndarray) -> None:
+    """Refuse a missing category that is filled in by anything but a single 1 among its columns, and 0 in the others."""
+    owners, parts = space.owners_and_parts(recorded.numbers)
+    simplex = np.array([part.kind is Kind.SIMPLEX for part in space.table], dtype=bool)
+    held = recorded.is_open & simplex[parts]
+    groups, which = np.unique(np.stack((owners[held], parts[held])), axis=1, return_inverse=True)
+    which = which.reshape(-1)  # of some versions of numpy it has an axis more
+    values, count = given[held], groups.shape[1]
+    ones, zeros, all_of_it = (np.bincount(which, part, count) for part in (values == 1, values == 0, values == values))
+    size = np.bincount(which, minlength=count)
+    wrong = (all_of_it > 0) & ((ones != 1) | (ones + zeros != size))
+    if wrong.any():
+        first = groups[0][wrong][0]
+        raise ValueError(f"sample {first}: a category that was missing is 1 in one of its columns and 0 in the others")
 
 
 def with_fixed(model: nn.Module, space: Symbols, known: Fixed) -> nn.Module:

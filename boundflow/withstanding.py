@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from .all_budgets import fits, is_linear, largest_budgets
 from .batch_independence import samples_meet
 from .errors import BoundFlowError, DifferentRuns
+from .largest_budgets import fits, is_linear, largest_budgets
 from .prediction import classes, share
 from .smaller_threats import Levels, levels, require_tracked
 from .threats import Linf, Threat
@@ -28,7 +28,7 @@ from .threats import Linf, Threat
 if TYPE_CHECKING:
     from .certificate import Certificate
 
-UNTOUCHED = -1  # what a prediction withstands that is not certain even if nothing was done
+UNCERTAIN = -1  # what a prediction withstands that is not certain even if nothing was done
 SAME = ("data", "initial_weights", "samples", "loss", "optimizer", "optimizer_options", "schedule", "steps", "seed")
 SAME_TOO = (
     *("epochs", "batch_size", "clip_gradients", "sample_weights", "task", "dtype", "input_shape", "frozen", "rounding"),
@@ -115,7 +115,7 @@ def withstands(
     first._rehearse(threat.observed(x), chunk)  # the others have the same plain model
     with torch.no_grad():
         label = torch.cat([classes(first._plain(part, threat)) for part in torch.split(x, chunk)])
-    best = torch.full((len(x),), float(UNTOUCHED), dtype=torch.float64, device=x.device)
+    best = torch.full((len(x),), float(UNCERTAIN), dtype=torch.float64, device=x.device)
     for found in reversed(asked):  # what is certain at the largest threat need not be asked about at smaller ones
         best = _raised(found, x, label, threat, chunk, best)
     return Withstood(label, best.long() if unit == "k" else best, unit, asked[-1].most)

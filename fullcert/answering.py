@@ -14,7 +14,7 @@ import boundflow as bf
 from boundflow import rounding
 from boundflow.certificate_files import input_shape
 from boundflow.threats import Threat
-from fullcert import holes, models, runs, tables, tasks, threats, voting
+from fullcert import missing_cells, models, runs, tables, tasks, threats, voting
 from fullcert.encoding import Encoding, Image, Number, Target, Words, as_words, known_words
 from fullcert.evaluation import CHUNK
 from fullcert.losses import outputs
@@ -96,14 +96,14 @@ def by_vote(question: Asked, data: Path) -> dict[str, list[Any]]:
     with refused(f"{data} cannot be certified"):
         vote = ensemble.predict(question.x, threat=question.threat, chunk=CHUNK)
     rows: dict[str, list[Any]] = {
-        "row": list(range(len(vote))),
+        **standing_in(question.table, question.id),
         "label": [target.classes[int(label)] for label in vote.label],
         "certified": vote.certified(k).tolist(),
         "votes": (vote.members == vote.label.unsqueeze(1)).sum(1).tolist(),
         "withstands": [None if value < 0 else value for value in vote.withstood.tolist()],
     }
     if target.name in question.table.columns:
-        rows["true"] = [target.classes[c] for c in target.encoded(question.table.columns[target.name])]
+        rows["true"] = _classes(question.table.columns[target.name], target)
     return rows
 
 
@@ -117,7 +117,7 @@ def asked(run: Path, data: Path, epsilon: float | None, tolerance: Sequence[str]
     else:
         encoding = as_it_is(table, certificate_shape(certificate_file), classes_of(run), options)
     inputs = encoding.inputs(table)
-    holes.check_holes(table, encoding, options)
+    missing_cells.check_holes(table, encoding, options)
     certificate = load(certificate_file, options, inputs.shape[1:], encoding)
     options = asked_about(options, epsilon, tolerance)
     # neither a built-in dataset nor images have columns by name
@@ -228,17 +228,10 @@ def test_threat(options: Options, encoding: Encoding, named: Encoding | None, in
 
 
 def columns(found: bf.Prediction, target: Target, table: tables.Table, id: str | None = None) -> dict[str, list[Any]]:
-    """The answers as columns, in the units of the user: bounds and widths are rounded outwards.
-
-    Every row says in which line of the file it stands, and what the column of ids calls it where the file has one.
-    """
+    """The answers as columns, in the units of the user: bounds and widths are rounded outwards."""
     bounds = rounding.affine_image(torch.stack((found.lower, found.upper)), target.scale, target.center)
     lower, upper = bounds
-    rows: dict[str, list[Any]] = {"row": list(range(len(found)))}
-    if table.lines is not None:
-        rows["line"] = table.lines.tolist()
-    if id is not None and id in table.columns:
-        rows["id"] = as_words(table.columns[id]).tolist()
+    rows = standing_in(table, id)
     if target.regression:
         rows["value"] = (found.label.double().reshape(-1) * target.scale + target.center).tolist()
         rows["certified"] = found.certified.tolist()
@@ -253,6 +246,16 @@ def columns(found: bf.Prediction, target: Target, table: tables.Table, id: str |
     if target.name in table.columns:
         true = table.columns[target.name]
         rows["true"] = _numbers(true, target) if target.regression else _classes(true, target)
+    return rows
+
+
+def standing_in(table: tables.Table, id: str | None) -> dict[str, list[Any]]:
+    """The number of every row, its line in the file, and what the column of ids calls it where the file has one."""
+    rows: dict[str, list[Any]] = {"row": list(range(len(table)))}
+    if table.lines is not None:
+        rows["line"] = table.lines.tolist()
+    if id is not None and id in table.columns:
+        rows["id"] = as_words(table.columns[id]).tolist()
     return rows
 
 

@@ -1,10 +1,11 @@
 """What the predictions of a run lean on: training rows, columns and sources, and which rows to check first.
 
 The library tells it by sample and by input (`boundflow/audit.py`); here it gets the names of the user: lines, ids,
-columns. Rows that were checked come back as a file, and what was missing in them as values in its columns.
+columns. Rows that were checked come back as a file (`checked_rows.py`).
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -13,15 +14,18 @@ import torch
 
 import boundflow as bf
 from boundflow.audit import Audit
+from boundflow.files import fingerprint
+from boundflow.prepared import Prepared
 from boundflow.recorded import LABEL, PRESENCE
 from boundflow.threats import Threat
-from fullcert import answering, holes, places, runs, tables, tasks, voting
+from fullcert import answering, missing_cells, places, runs, tasks, voting
+from fullcert.checked_rows import checked
 from fullcert.encoding import Encoding, Number
 from fullcert.evaluation import CHUNK
 from fullcert.mistakes import Mistake
 from fullcert.options import Options, read_options, resolve
 from fullcert.places import Places
-from fullcert.tables import Table
+from fullcert.training import Recipe
 
 FORMAT = 1
 SHOWN = 50  # predictions that a file explains one by one
@@ -37,6 +41,7 @@ class Subject(NamedTuple):
     names: tuple[str, ...]  # of the classes
     features: tuple[str, ...]  # the column of the user's table that each input is made of
     target: str
+    unit: float  # of a value that is predicted, in the user's own
 
 
 def audited(
@@ -54,21 +59,33 @@ def audited(
     options = resolve({}, read_options(runs.existing(run, runs.OPTIONS)))
     certificate, subject, encoding = asked(run, certificate_file, options, data)
     where = places.of_training(options, int(certificate.record["samples"]))
+    require_same(options, where, certificate)
     sources = source_of(where, source)
-    told: dict[str, Any] = {"format": FORMAT, "run": str(run), "data": str(data) if data is not None else None}
+    told: dict[str, Any] = {"format": FORMAT, "run": str(run), "data": None if data is None else str(data)}
+    told["budget"] = budget
     try:
         if verified is not None:
-            before = certificate.predict(subject.inputs, threat=subject.threat, chunk=CHUNK)
-            certificate, rows = checked(certificate, verified, where, encoding)
+            trained = certificate
+            certificate, rows = checked(certificate, verified, where, encoding, options)
+            before = trained.predict(subject.inputs, threat=subject.threat, chunk=CHUNK)
             told |= {"verified_rows": rows, "certified_before": int(before.certified.sum())}
         found = certificate.audit(subject.inputs, threat=subject.threat, budget=budget, every=every, chunk=CHUNK)
-        after = certificate.predict(subject.inputs, threat=subject.threat, chunk=CHUNK)
     except bf.CrossedBounds:  # a bug of ours
         raise
     except (ValueError, bf.BoundFlowError) as error:
         raise Mistake(f"{run} cannot be audited: {error}") from None
-    told |= {"samples": len(after), "certified": int(after.certified.sum()), "task": certificate.record.get("task")}
-    return told | described(found, subject, where, sources)
+    told |= {"samples": found.asked, "certified": found.certain, "task": certificate.record.get("task")}
+    return told | described(in_units(found, subject.unit), subject, where, sources)
+
+
+def require_same(options: Options, where: Places, certificate: bf.Certificate) -> None:
+    """Refuse a training table that is not the one of the run: its lines would name other rows than were trained on."""
+    if where.table is None:
+        return
+    recipe = Recipe(replace(options, device="cpu"))  # the data are the same wherever it was trained
+    made = Prepared(recipe.initial, recipe.observed(), recipe.threats.training, recipe.program())
+    if fingerprint(made.x, made.y) != certificate.record["data"]:
+        raise Mistake(f"{where.table.path} has changed since it was trained on: audit with the table as it was then")
 
 
 def asked(
@@ -88,12 +105,12 @@ def asked(
             table, answering.certificate_shape(path), answering.classes_of(run), options
         )
         inputs, where, names, features = read.inputs(table), places.of_table(options, table), read.target.classes, None
-        holes.check_holes(table, read, options)
+        missing_cells.check_holes(table, read, options)
     certificate = answering.load(path, options, inputs.shape[1:], read)
     threat = answering.test_threat(options, read, encoding, inputs)
     columns = columns_of(encoding, features, int(np.prod(inputs.shape[1:])))
-    target = encoding.target.name if encoding is not None else "label"
-    return certificate, Subject(torch.as_tensor(inputs), threat, where, names, columns, target), encoding
+    target, unit = ("label", 1.0) if encoding is None else (encoding.target.name, encoding.target.scale)
+    return certificate, Subject(torch.as_tensor(inputs), threat, where, names, columns, target, unit), encoding
 
 
 def columns_of(encoding: Encoding | None, features: Sequence[str] | None, count: int) -> tuple[str, ...]:
@@ -108,50 +125,21 @@ def source_of(where: Places, name: str | None) -> np.ndarray | None:
     if name is None:
         return None
     if where.table is None:
-        raise Mistake("--source names a column of the training table, which is not there any more")
+        raise Mistake("--source names a column of the training table, and this run has none, or its file is gone")
     return where.table.column(name)[where.rows].astype(str)
 
 
-# --- rows that were checked -----------------------------------------------------------------------------------------
-
-
-def checked(
-    certificate: bf.Certificate, path: Path, where: Places, encoding: Encoding | None
-) -> tuple[bf.Certificate, int]:
-    """The certificate where the rows in a file are as recorded, and how many they are."""
-    table = tables.read(path)
-    name = next((name for name in ("line", "id", "sample") if name in table.columns), None)
-    if name is None:
-        raise Mistake(f"{path} must have a column line, id or sample, which says the training rows that were checked")
-    column = table.columns[name]
-    wanted: list[Any] = column.tolist()
-    if tables.is_number(column):
-        if not bool((column == np.round(column)).all()):
-            raise Mistake(f"{path} must hold whole numbers in the column {name}")
-        wanted = [int(value) for value in wanted]
-    samples = where.samples(name, wanted, path)
-    cells = filled(table, samples, where, encoding)
-    if cells is not None and np.isnan(cells).all():
-        cells = None
-    return certificate.verified(samples, cells), len(samples)
-
-
-def filled(table: Table, samples: np.ndarray, where: Places, encoding: Encoding | None) -> np.ndarray | None:
-    """Inputs of checked rows, with the values that the file gives for columns of numbers; NaN where it gives none."""
-    numbers = [c for c in encoding.columns if isinstance(c, Number)] if encoding is not None else []
-    given = [column for column in numbers if column.name in table.columns]
-    if encoding is None or not given:
-        return None
-    cells = np.full((len(samples), sum(column.width for column in encoding.columns)), np.nan)
-    for column in given:
-        values = table.columns[column.name]
-        if not tables.is_number(values):
-            raise Mistake(f"{table.path} must hold numbers in the column {column.name!r}")
-        cells[:, encoding.places(column.name)] = column.encoded(values)
-    return cells
-
-
 # --- words and numbers ----------------------------------------------------------------------------------------------
+
+
+def in_units(found: Audit, unit: float) -> Audit:
+    """The same with all lengths in the units of the user."""
+    listed, lengths = found.checklist, ("margin", "reach", "owned", "terms", "totals", "by_column")
+    widths = {name: getattr(listed, name) for name in ("width_before", "width_after")}
+    widths = {name: None if width is None else width * unit for name, width in widths.items()}
+    return replace(
+        found, checklist=replace(listed, **widths), **{name: getattr(found, name) * unit for name in lengths}
+    )
 
 
 def described(found: Audit, subject: Subject, where: Places, sources: np.ndarray | None) -> dict[str, Any]:
@@ -160,8 +148,11 @@ def described(found: Audit, subject: Subject, where: Places, sources: np.ndarray
     listed = found.checklist
     totals = dict(zip(found.samples.tolist(), found.totals.tolist(), strict=True))
     whole = sum(totals.values()) or 1.0
+    missing = listed.missing or ((),) * len(listed.samples)
     rows = [
-        {**where.told(sample), "term": totals[sample], "share": totals[sample] / whole} for sample in listed.samples
+        {**where.told(sample), "term": totals[sample], "share": totals[sample] / whole}
+        | ({"missing": [name_of(column, subject) for column in columns]} if columns else {})
+        for sample, columns in zip(listed.samples.tolist(), missing, strict=True)
     ]
     told = {
         "audited": len(found),

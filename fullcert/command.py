@@ -28,10 +28,10 @@ def main() -> None:
     """Run the command. A user's mistake is one sentence on standard error and exit code 2."""
     from fullcert import processes
     from fullcert.mistakes import Mistake
-    from fullcert.startup import waits_passively
+    from fullcert.startup import before_torch
     from fullcert.stopping import Stopped
 
-    waits_passively()
+    before_torch()
     code, told_here = 2, processes.first()
     try:
         from fullcert.commands import run

@@ -13,7 +13,7 @@ import boundflow as bf
 from boundflow import rounding
 from boundflow.prediction import classes, share
 from boundflow.threats import Linf, Threat
-from fullcert import holes, threats, weights
+from fullcert import missing_cells, threats, weights
 from fullcert.encoding import DECLARED, Encoding, Image
 from fullcert.options import THREAT, Options, flag_of
 from fullcert.planes import grid_around
@@ -21,7 +21,7 @@ from fullcert.training import Recipe
 
 FORMAT = 1
 CHUNK = 1024  # test inputs at a time
-STEP_SAMPLES = 200  # validation samples, on which `stepping.py` measures
+STEP_SAMPLES = 200  # validation samples, on which `step_log.py` measures
 CURVE = 500  # test samples on which the test radius is varied
 POINTS = 60  # along each axis of the plane
 DRAWN = 1000  # training samples
@@ -162,7 +162,7 @@ def evaluate(
 
 
 def measured(recipe: Recipe) -> dict[str, Any]:
-    """On which samples accuracies were measured while it trained (`stepping.py`)."""
+    """On which samples accuracies were measured while it trained (`step_log.py`)."""
     split = "test" if recipe.data.validation is recipe.data.test else "validation"
     return {"samples": min(STEP_SAMPLES, len(recipe.data.validation.labels)), "split": split}
 
@@ -368,7 +368,7 @@ def encoded(encoding: Encoding | None) -> list[tuple[str, list[str]]]:
 
 def filled(encoding: Encoding | None) -> list[list[str]]:
     """Missing cells in which one value stands: what really stood there is not covered, wherever the value is from."""
-    found = {} if encoding is None else holes.told(encoding)
+    found = {} if encoding is None else missing_cells.told(encoding)
     told = {source: f"filled with one value, {source}: {', '.join(values)}" for source, values in found.items()}
     return [["missing cells", words] for words in told.values()]
 

@@ -126,7 +126,11 @@ def _target(table: Table, name: str, regression: bool, moves: Moves, trusted: bo
         raise Mistake(f"the target {name!r} must be one value a sample, not an array of shape {values.shape[1:]}")
     words = as_words(values)
     if (words == "").any():
-        raise Mistake(f"{int((words == '').sum())} rows have no value in the target column {name!r}")
+        missing = int((words == "").sum())
+        raise Mistake(
+            f"{missing:,} row{' has' if missing == 1 else 's have'} no value in the target column {name!r}: leave such "
+            f"rows out with --drop-unlabelled; fullcert inspect {table.path} lists all there is to decide"
+        )
     if regression:
         if not is_number(values):
             raise Mistake(f"--regression needs numbers in the target column {name!r}")

@@ -38,6 +38,7 @@ class Places:
     def samples(self, name: str, wanted: list[Any], what: Path) -> np.ndarray:
         """The samples that stand on these lines, have these ids or numbers."""
         known = {self.told(sample)[name]: sample for sample in range(len(self.rows))} if self._has(name) else {}
+        known = {str(value): sample for value, sample in known.items()} if name == "id" else known
         missing = [value for value in wanted if value not in known]
         if missing:
             raise Mistake(f"{what} names the {name} {missing[0]}, and no training row has it")

@@ -46,7 +46,12 @@ def sentence(told: dict[str, Any], samples: int) -> str:
     if told["median"] is None:
         return f"Half of the {samples:,} answers are not certain even if nothing was changed."
     more = ", and this run asks no further" if told["median"] == told["most"] else f" (asked up to {most})"
-    return f"Half of the {samples:,} answers withstand at least {told['median']:g} ({what}){more}."
+    amount = f"{told['median']:g}"
+    if told["unit"] == "k":
+        amount += " changed training sample" + ("" if told["median"] == 1 else "s")
+    else:
+        amount += f" as the {what}"
+    return f"Half of the {samples:,} answers withstand at least {amount}{more}."
 
 
 # --- the test set of a run ----------------------------------------------------------------------------------------
@@ -74,10 +79,13 @@ class Tested:
         return tuple(self.recipe.task.class_names)
 
     def rows(self, found: bf.Withstood) -> dict[str, list[Any]]:
-        """One entry for every test sample."""
-        names = self.classes
+        """One entry for every test sample: where it stands in the file of the user, and what it withstands."""
+        names, origin = self.classes, self.recipe.task.origins.get("test")
+        places: dict[str, list[Any]] = {"row": list(range(len(found)))}
+        if origin is not None:
+            places |= {"line": origin.lines} | ({} if origin.ids is None else {"id": origin.ids})
         return {
-            "row": list(range(len(found))),
+            **places,
             "label": [names[label] for label in found.label.tolist()],
             "withstands": column(found),
             "true": [names[label] for label in self.y.tolist()],

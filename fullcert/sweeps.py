@@ -79,14 +79,16 @@ class Axis(NamedTuple):
     values: tuple[Any, ...]
 
 
-def axis_of(name: str, text: str) -> Axis:
-    """``flip-labels=1,3,10`` as an option and its values."""
+def axis_of(name: str, text: str, flag: str | None = None) -> Axis:
+    """``flip-labels=1,3,10`` as an option and its values; ``flag`` is what the user has typed."""
+    flag = flag or flag_of(name)
     field = {entry.name: entry.type for entry in fields(Options)}.get(name.replace("-", "_"))
     if field is None or name.replace("-", "_") in NOT_SWEPT or field == tuple[str, ...]:
         raise Mistake(f"--over {name} cannot be varied: give an option with one value, such as flip-labels=1,3,10")
-    values = tuple(_value(part.strip(), field, flag_of(name)) for part in text.split(",")) if text else ()
+    parts = [part.strip() for part in text.split(",")]
+    values = tuple(_value(part, field, flag) for part in parts) if all(parts) else ()
     if not values or len(set(values)) != len(values):
-        raise Mistake(f"{flag_of(name)} needs values, each once and with commas between them, such as 1,3,10")
+        raise Mistake(f"{flag} needs values, each once and with commas between them, such as 1,3,10")
     return Axis(name.replace("-", "_"), values)
 
 

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fullcert import datasets, fitting, holes, tables
+from fullcert import datasets, fitting, missing_cells, tables
 from fullcert.datasets import Dataset, Split
 from fullcert.dates import parse_dates
 from fullcert.dialects import Dialect
@@ -109,7 +109,7 @@ def from_tables(options: Options, train: Table, test: Table | None, target: str)
     parts = split_rows(options.seed, len(train), test is not None)
     if not all(len(part) for name, part in parts.items() if name == "train" or test is None):
         raise Mistake(f"{train.path} has {len(train)} rows, too few to train on and to test with")
-    options = replace(options, missing=holes.ranges(options, train, parts["train"]))
+    options = replace(options, missing=missing_cells.ranges(options, train, parts["train"]))
     trusted = read(options, Path(options.trusted)) if options.trusted is not None else None
     fitted = train if trusted is None else trusted
     seen = fitted.taken(parts["train"] if trusted is None else np.arange(len(trusted)))
@@ -124,7 +124,7 @@ def from_tables(options: Options, train: Table, test: Table | None, target: str)
         fixed=_scales(options),
         moves=moves,
         trusted=trusted is not None,
-        fills=holes.fills(options, seen, target, moves, trusted is not None),
+        fills=missing_cells.fills(options, seen, target, moves, trusted is not None),
     )
     whole = _split(train, made, options)
     splits = {name: Split(whole.inputs[part], whole.labels[part]) for name, part in parts.items()}
@@ -178,7 +178,7 @@ def _trusted(table: Table, made: Encoding, options: Options) -> Split:
 
 def _split(table: Table, made: Encoding, options: Options) -> Split:
     inputs, labels = made.inputs(table), made.target.encoded(table.column(made.target.name))
-    holes.check_holes(table, made, options)
+    missing_cells.check_holes(table, made, options)
     return Split(inputs, labels)
 
 
@@ -212,7 +212,7 @@ def _moves(options: Options, train: Table, count: int) -> Moves:
         share,
         anything=bool(options.remove or options.replace),
         missing={name: pair for name, pair in parse_ranges(options.missing, "--missing").items() if pair is not None},
-        unknown=holes.unknown(options, train),
+        unknown=missing_cells.unknown(options, train),
         target=options.target_tolerance,
         flips=options.flip_labels,
     )

@@ -43,6 +43,8 @@ def tuned(
     """The options with the best learning rate and number of steps, and all that was tried."""
     if options.regression:
         raise Mistake("fullcert tune compares shares of certified answers, so it is for classes and not --regression")
+    if options.members:
+        raise Mistake("fullcert tune is for one model: leave --members out, and train them with what it chose")
     where = trusted_part(options) if options.trusted is not None else options
     first = Recipe(where)
     found: list[Tried] = []

@@ -24,6 +24,7 @@ from boundflow.withstanding import curve_of
 from fullcert import runs
 from fullcert.evaluation import CHUNK, FORMAT, details, essence, notes, written
 from fullcert.mistakes import Mistake
+from fullcert.options import flag_of
 from fullcert.training import Recipe
 
 Tell = Callable[[str], None]
@@ -35,6 +36,10 @@ def check(recipe: Recipe) -> AtMost:
     if recipe.task.regression:
         raise Mistake("--members vote for classes: leave out --regression")
     if not isinstance(threat, AtMost):
+        beside = [flag_of(name) for name in ("missing", "tolerance", "any_category") if getattr(options, name)]
+        if beside and options.flip_labels:
+            instead = ": fill them with --impute" if beside == ["--missing"] else ""
+            raise Mistake(f"--members count changed samples, and {beside[0]} is about all of them{instead}")
         raise Mistake("--members needs one budget: --flip-labels, --remove, --replace, or --at-most with --epsilon")
     if recipe.task.encoding is not None and not options.flip_labels:
         raise Mistake(
@@ -176,11 +181,16 @@ class Tested:
         }
 
     def samples(self) -> list[dict[str, Any]]:
+        """Every test sample: where it stands, the votes for its answer, and how many changes that withstands."""
         names, rows = self.recipe.task.class_names, list[dict[str, Any]]()
+        origin, votes = self.recipe.task.origins.get("test"), (self.vote.members == self.vote.label.unsqueeze(1)).sum(1)
         for row in range(len(self.true)):
+            place = {"row": row, **({} if origin is None else origin.of(row))}
             label = {"true": names[int(self.true[row])], "label": names[int(self.vote.label[row])]}
-            certified = bool(self.certified[row])
-            rows.append({"row": row, **label, "certified": certified, "margin": None, "lower": [], "upper": []})
+            withstood = int(self.vote.withstood[row])
+            told = {"votes": int(votes[row]), "withstands": None if withstood < 0 else withstood}
+            certified = {"certified": bool(self.certified[row]), "margin": None, "lower": [], "upper": []}
+            rows.append({**place, **label, **certified, **told})
         return rows
 
 

@@ -27,7 +27,7 @@ from mutations import forging, mutated, mutated_data
 
 import boundflow as bf
 from boundflow import certificate_files, checkpoint
-from fullcert import locks, options, runs, signing, stepping, sweeps, tables, verifying
+from fullcert import locks, options, runs, signing, step_log, sweeps, tables, verifying
 from fullcert.answering import encoding_of
 from fullcert.datasets import adult, cars, cifar, magic, mnist, pneumonia
 from fullcert.datasets.sources import reading
@@ -245,7 +245,7 @@ class Readers:
         yield File("any.json", b'{"a": [1, 2.5, null, "x"], "b": {"c": {}}}', runs.read_json, mutated_json)
         yield File("columns.json", self.columns(), encoding_of, mutated_json)
         lines = b'{"step": 1, "seconds": 0.1}\n{"step": 2, "seconds": 0.2}\n'
-        yield File("metrics.jsonl", lines, stepping.read_steps)
+        yield File("metrics.jsonl", lines, step_log.read_steps)
 
     @staticmethod
     def columns() -> bytes:

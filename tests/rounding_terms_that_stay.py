@@ -47,12 +47,12 @@ STAYS: dict[str, str] = {
     "rules/bilinear.py radius_of_product: rounding.up(a.form.radius + charge * a.form.modulus)": SPARE_CHARGE,
     "rules/bilinear.py radius_of_product: rounding.up(b.form.radius + charge * b.form.modulus)": SPARE_CHARGE,
     "rules/bilinear.py middle: rounding.middle(x.bounds)": SPARE_CHARGE,
-    "rules/contractions.py contraction: rounding.around(center, radius)": SPARE_CHARGE,
+    "rules/contractions.py _interval: rounding.around(center, radius)": SPARE_CHARGE,
     "rules/contractions.py _affine_contraction: rounding.around(*ball_product(a, b, f, terms))": SPARE_CHARGE,
     "rules/bilinear.py interval_of: rounding.around(*ball_product(interval_alone(a), interval_alone(b), f, terms))": (
         SPARE_CHARGE
     ),
-    "rules/sample_sums.py worst_product: rounding.widened(clean.sum(1), charge)": SPARE_CHARGE,
+    "rules/products_over_samples.py worst_product: rounding.widened(clean.sum(1), charge)": SPARE_CHARGE,
     "rules/corners.py _ends: rounding.middle(b.bounds)": AT_THE_ENDS,
     "rules/corners.py _ends: rounding.middle(a.bounds)": AT_THE_ENDS,
     "rules/corners.py _ends: rounding.around(*around(*rounding.middle(a.bounds), weights))": AT_THE_ENDS,
@@ -61,7 +61,7 @@ STAYS: dict[str, str] = {
     "rules/linear.py summed: rounding.widened(bounds, torch.full_like(bounds[0], rounding.tiny(terms, x.dtype)))": (
         "the sum was rounded outwards before, with eight roundings more than are taken"
     ),
-    "rules/linear.py combination: rounding.widened(bounds, rounding.gamma(terms, like.dtype) * moduli + "
+    "rules/linear.py _combined_bounds: rounding.widened(bounds, rounding.gamma(terms, like.dtype) * moduli + "
     "rounding.tiny(terms, like.dtype))": LAST_STEP,
     "rules/normalisation.py _normalised: rounding.gamma(8 + terms, x.dtype)": (
         "the rule of the mean charges 2 n + 12 roundings of the mean modulus, which is at least a share 1 / n of every "

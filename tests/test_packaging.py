@@ -63,6 +63,21 @@ def test_every_package_has_layers_that_name_all_its_files() -> None:
     assert layered == {".".join(folder.parts) for folder in folders}
 
 
+def test_the_design_names_every_file_and_names_none_that_is_gone() -> None:
+    """Section 11 has every file of both packages; every file, and every `file.name` of the library, is there."""
+    page = (ROOT / "docs" / "design.md").read_text()
+    layout = page.split("\n## 11.")[1].split("\n## 12.")[0]
+    for package, listed in zip(PACKAGES, layout.split("    fullcert/\n"), strict=True):
+        files = {path.name for path in (ROOT / package).glob("[a-z]*.py")}
+        folders = {f"{path.parent.name}/" for path in (ROOT / package).glob("*/__init__.py")}
+        assert files | folders <= set(re.findall(r"\b\w+(?:\.py\b|/)", listed)), package
+    there = {path.name for folder in (*PACKAGES, "tests", "benchmarks") for path in (ROOT / folder).rglob("*.py")}
+    assert {Path(name).name for name in re.findall(r"[\w/]+\.py\b", page)} <= there
+    library = {path.stem: path.read_text() for path in (ROOT / "boundflow").rglob("*.py")}
+    for file, name in re.findall(r"`([a-z_]+)\.(\w+)", page):
+        assert name == "py" or file not in library or re.search(rf"\b{name}\b", library[file]), f"{file}.{name}"
+
+
 def test_every_version_of_the_test_environment_is_pinned() -> None:
     """One version each, and no hashes: the build of torch differs by platform.
 

@@ -171,7 +171,9 @@ def _freedom(change: Change, data: Data) -> Freedom:
         return _grid(change, touched, data)
     if isinstance(change, Tolerance | Linf):
         return _moved(change, touched, data)
-    raise ValueError(f"attacks do not know the threat {type(change).__name__}: describe it in boundflow/attacks")
+    raise ValueError(
+        f"attacks do not know the threat {type(change).__name__}: say in boundflow/attacks/freedoms.py what it allows"
+    )
 
 
 def _move(kind: str, about: str, touched: Tensor, amounts: Tensor, low: float = -inf, high: float = inf) -> Move:

@@ -15,8 +15,6 @@ and quotients (`products.py`) use the exact hull of the four corners.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import torch
 from torch import Tensor
 
@@ -32,8 +30,8 @@ from ..sample_axis import SampleAxis
 from ..sets import Set
 from ..states import Linear
 from .linear import as_tensor
-
-Product = Callable[[Tensor, Tensor], Tensor]
+from .upper_products import Product as Product
+from .upper_products import upper_product
 
 
 def linear_product(
@@ -98,15 +96,15 @@ def ball_product(a: Set, b: Set, f: Product, terms: float) -> tuple[Tensor, Tens
         (center_a, radius_a), (center_b, radius_b) = middle(a), middle(b)
         modulus_b = center_b.abs()
         inner = torch.add(radius_b, modulus_b + radius_b, alpha=charge)
-        radius = f(center_a.abs() + radius_a, inner).add_(f(radius_a, modulus_b))
+        radius = upper_product(f, center_a.abs() + radius_a, inner).add_(upper_product(f, radius_a, modulus_b))
         return f(center_a, center_b), radius.add_(lost)
     if not b.exact:
         y, (center, radius) = a.center, middle(b)
         wide = radius + charge * (center.abs() + radius)
-        return f(y, center), f(y.abs(), wide).add_(lost)
+        return f(y, center), upper_product(f, y.abs(), wide).add_(lost)
     y, (center, radius) = b.center, middle(a)
     wide = radius + charge * (center.abs() + radius)
-    return f(center, y), f(wide, y.abs()).add_(lost)
+    return f(center, y), upper_product(f, wide, y.abs()).add_(lost)
 
 
 def middle(x: Set) -> tuple[Tensor, Tensor]:

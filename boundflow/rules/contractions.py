@@ -1,7 +1,7 @@
 """Contractions: bilinear operators that sum products (`bilinear.py`), and what becomes of the sample axis.
 
 A matrix product leaves samples apart where they are rows of the first factor or columns of the second: own rows stay
-own, and every state has its product. Where it sums over them, `sample_sums.py` does.
+own, and every state has its product. Where it sums over them, `products_over_samples.py` does.
 Elsewhere own rows are written out.
 """
 
@@ -11,12 +11,12 @@ import torch
 from torch import Tensor
 
 from .. import rounding
-from ..context import keeps_by_sample
 from ..factors import Factors
 from ..operands import only_touched, same_kind, sample_axis, symbols_of
 from ..sample_axis import SampleAxis
 from ..sets import Set, concretised
 from ..states import Remainder, States
+from ..thread_context import keeps_by_sample
 from .bilinear import (
     Product,
     ball_product,
@@ -29,7 +29,14 @@ from .bilinear import (
 )
 from .corners import within_corners
 from .linear import combination
-from .sample_sums import clean_samples, own_terms, sample_sum_form, summed_over_samples, with_excess, worst_product
+from .products_over_samples import (
+    clean_samples,
+    own_terms,
+    sample_sum_form,
+    summed_over_samples,
+    with_excess,
+    worst_product,
+)
 
 Rule = Callable[[Set, Set], tuple[Set, Set, SampleAxis | None]]
 
@@ -57,33 +64,38 @@ def contraction(
     same_kind(a, b, bias)
     rounding.require_full_precision(a)
     if a.affine or b.affine or (bias is not None and bias.affine):
+        product = _affine_contraction(name, a, b, f, left, right, terms, samples, sharp=bias is None)
         if bias is not None:
-            product = _affine_contraction(name, a, b, f, left, right, terms, samples, sharp=False)
-            factors = _factors(a, b, bias) if samples is matrix_samples else None
-            product = combination(name, [(product, 1.0), (bias, 1.0)], terms=terms + 3, factors=factors)
-            if factors is not None and not len(factors.a.rows) and product.along is None:
-                product.product = Factors(factors.a, factors.b, factors.bias)
-        else:
-            product = _affine_contraction(name, a, b, f, left, right, terms, samples)
+            product = _with_bias(name, product, a, b, bias, terms, samples)
         return within_corners(name, product, a, b, bias, terms) if samples is matrix_samples else product
     if samples is matrix_samples and clean_samples(a, b) is not None:
         product = _affine_contraction(name, a, b, f, left, right, terms, samples)
         return product if bias is None else combination(name, [(product, 1.0), (bias, 1.0)], terms=terms + 3)
-
-    def interval(a: Set, b: Set, bias: Set | None = None) -> Tensor:
-        center, radius = ball_product(a, b, f, terms + 2)
-        if bias is not None:
-            ball: tuple[Tensor, Tensor | float] = (bias.center, 0.0) if bias.exact else middle(bias)
-            added, spread = ball
-            center = center + added
-            radius = torch.add(radius + spread, added.abs() + spread, alpha=rounding.gamma(terms + 2, center.dtype))
-        return rounding.around(center, radius)
-
     if a.clean is None and b.clean is None:
-        return concretised(name, interval(a, b, bias), None, symbols_of(a, b, bias))
+        return concretised(name, _interval(f, terms, a, b, bias), None, symbols_of(a, b, bias))
     over = _apart_states(a, b, samples(a, b)[2], *(() if bias is None else (bias,)))
     views = [over.views[0], *(tuple(map(interval_alone, view)) for view in over.views[1:])]
-    return over.result(name, [Remainder(interval(*view), None) for view in views])
+    return over.result(name, [Remainder(_interval(f, terms, *view), None) for view in views])
+
+
+def _interval(f: Product, terms: float, a: Set, b: Set, bias: Set | None = None) -> Tensor:
+    """The interval of ``f(a, b) + bias`` where there are no rows: balls are multiplied and added (Rump 1999)."""
+    center, radius = ball_product(a, b, f, terms + 2)
+    if bias is not None:
+        ball: tuple[Tensor, Tensor | float] = (bias.center, 0.0) if bias.exact else middle(bias)
+        added, spread = ball
+        center = center + added
+        radius = torch.add(radius + spread, added.abs() + spread, alpha=rounding.gamma(terms + 2, center.dtype))
+    return rounding.around(center, radius)
+
+
+def _with_bias(name: str, product: Set, a: Set, b: Set, bias: Set, terms: float, samples: Rule) -> Set:
+    """An affine product and its bias, made sharp together; a matrix product remembers its factors where it can."""
+    factors = _factors(a, b, bias) if samples is matrix_samples else None
+    total = combination(name, [(product, 1.0), (bias, 1.0)], terms=terms + 3, factors=factors)
+    if factors is not None and not len(factors.a.rows) and total.along is None:
+        total.product = Factors(factors.a, factors.b, factors.bias)
+    return total
 
 
 def _affine_contraction(

@@ -14,9 +14,9 @@ from torch import Tensor
 
 from .. import rounding
 from ..bounded import Bounded
-from ..context import thread
 from ..rule_table import replaces
 from ..sets import Set, as_set, concretised
+from ..thread_context import thread
 
 
 @replaces(Tensor.add_)

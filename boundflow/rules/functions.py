@@ -8,10 +8,10 @@ from functools import lru_cache
 import torch
 from torch import Tensor
 
-from ..context import thread
 from ..errors import UnsupportedOperator
 from ..rule_table import aten, rule
 from ..sets import Set
+from ..thread_context import thread
 from .constants import ones_like
 from .products import square, without_zero
 from .structural import selected

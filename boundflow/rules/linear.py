@@ -29,7 +29,7 @@ from ..operands import (
     value,
     varies,
 )
-from ..rows import NO_ROWS
+from ..rows import NO_ROWS, Rows
 from ..rule_table import aten, rule
 from ..sample_axis import SampleAxis
 from ..sets import Set, as_set, concretised
@@ -195,36 +195,53 @@ def combination(
             charged = [(x.dense() if isinstance(x, Set) else x, a) for x, a in charged]
     sets = [x for x in operands if isinstance(x, Set)]
     like, dims = sets[0].bounds, dims_of(*operands)
-    for x, a in summands:
-        rounding.require_normal(a, like.dtype)
-        if isinstance(x, int | float):
-            rounding.require_normal(x, like.dtype)
+    _require_normal(summands, like.dtype)
     once = charged is None and terms <= 3 and _rounds_once(summands, like.dtype)
     coefficients = [a for _, a in summands]
 
     def remainder(*view: Operand) -> Remainder:
         parts = list(zip(view, coefficients, strict=True))
-        ends = [(_ends(x, a, like, dims), a) for x, a in parts]
-        bounds = _accumulated(ends)
-        if once:
-            bounds = rounding.outward(bounds)
-        else:
-            # other terms than the summands are charged at their largest, not at the end point of the same bound
-            loaded = ends if charged is None else [(_moduli(x, like, dims), a) for x, a in charged]
-            moduli = _accumulated([(end.abs(), abs(a)) for end, a in loaded])
-            bounds = rounding.outward_sum(bounds, moduli, terms) if charged is None else _of_products(bounds, moduli)
+        bounds = _combined_bounds(parts, charged, terms, once, like, dims)
         radius = _combined_radius(parts, charged or parts, terms, like, bounds.shape[1:]) if affine else None
         return Remainder(bounds, radius)
-
-    def _of_products(bounds: Tensor, moduli: Tensor) -> Tensor:
-        """More than one product, here and in the plain run: where each underflows, one step outwards is too little."""
-        return rounding.widened(bounds, rounding.gamma(terms, like.dtype) * moduli + rounding.tiny(terms, like.dtype))
 
     over = States(*operands)
     remainders = [remainder(*view) for view in over.views]
     linear = _combined(summands, sets, remainders[0].bounds.shape[1:], along) if affine else None
     never_negative = nonnegative(*operands) and all(a >= 0 for a in coefficients)
     return over.result(name, remainders, linear, nonnegative=never_negative, sharp=sharp, factors=factors)
+
+
+def _require_normal(summands: Sequence[tuple[Operand, float]], dtype: torch.dtype) -> None:
+    """Refuse coefficients and numbers that the dtype cannot hold with full precision."""
+    for x, a in summands:
+        rounding.require_normal(a, dtype)
+        if isinstance(x, int | float):
+            rounding.require_normal(x, dtype)
+
+
+def _combined_bounds(
+    summands: Sequence[tuple[Operand, float]],
+    charged: Sequence[tuple[Operand, float]] | None,
+    terms: float,
+    once: bool,
+    like: Tensor,
+    dims: int,
+) -> Tensor:
+    """The interval of ``sum_i a_i x_i``, of which everything is rounded ``once``, or ``terms`` times.
+
+    Other terms than the summands are charged at their largest, not at the end point of the same bound. They are more
+    than one product, here and in the plain run: where each underflows, one step outwards is too little.
+    """
+    ends = [(_ends(x, a, like, dims), a) for x, a in summands]
+    bounds = _accumulated(ends)
+    if once:
+        return rounding.outward(bounds)
+    loaded = ends if charged is None else [(_moduli(x, like, dims), a) for x, a in charged]
+    moduli = _accumulated([(end.abs(), abs(a)) for end, a in loaded])
+    if charged is None:
+        return rounding.outward_sum(bounds, moduli, terms)
+    return rounding.widened(bounds, rounding.gamma(terms, like.dtype) * moduli + rounding.tiny(terms, like.dtype))
 
 
 def _moduli(x: Operand, like: Tensor, dims: int) -> Tensor:
@@ -268,10 +285,19 @@ def _combined(
         if varies(x):
             center = torch.add(center, x.form.center, alpha=a)
             if x.affine:
-                generators.add_(broadcast(rows.place(x.form.generators, x.form.rows), dims), alpha=a)
+                _add_rows(generators, rows, broadcast(x.form.generators, dims), x.form.rows, a)
         else:
             center = center + a * as_tensor(x, like)
     return Linear(center, generators, rows, along)
+
+
+def _add_rows(total: Tensor, rows: Rows, added: Tensor, part: Rows, factor: float) -> None:
+    """Add rows where they stand among those of the total: of many rows, no copy is made."""
+    where = rows.positions(part, total.device)
+    if isinstance(where, slice):
+        total[where].add_(added, alpha=factor)
+    else:
+        total.index_add_(0, where, added.expand(len(where), *total.shape[1:]), alpha=factor)
 
 
 def _combined_radius(

@@ -1,9 +1,13 @@
 """Softmax. With intervals, class c is smallest with its own logit at the lower end and all others at their upper end:
-``p_c = 1 / sum_j exp(z_j - z_c)``, and with one stable offset per class. As an affine form, the mean value theorem:
+``p_c = 1 / sum_j exp(z_j - z_c)``, and with one stable offset per class. As an affine form, with d = z - z0,
 
-    p(z) = p(z0) + J(z0) (z - z0) + e,      |e_c| <= sum_j max |J_cj(z) - J_cj(z0)| s_j,     J_cj = p_c (delta_cj - p_j)
+    p(z) = p(z0) + J(z0) d + e,      J_cj = p_c (delta_cj - p_j),      and by Taylor's theorem, for some q on the way,
 
-whose error is second order in the spread. Two classes are a sigmoid of the difference.
+    e_c = q_c ((d_c - m)^2 - v) / 2      with mean m = sum_j q_j d_j and variance v = sum_j q_j (d_j - m)^2.
+
+Both squares are bounded by the spread s_j of each logit, and e_c has an upper and a lower end of its own. Where the
+spread is large, the mean value theorem says more: ``|e_c| <= sum_j max |J_cj(z) - J_cj(z0)| s_j``. Two classes are a
+sigmoid of the difference.
 """
 
 from __future__ import annotations
@@ -79,12 +83,16 @@ def softmax_last(x: Set) -> Set:
         return _two_classes(x, over, images)
     p = torch.softmax(x.form.center, -1)
     jacobian = p.unsqueeze(-1) * (torch.eye(x.shape[-1], dtype=x.dtype, device=x.device) - p.unsqueeze(-2))
-    radii = [_softmax_radius(view, p, jacobian, image) for (view,), image in zip(over.views, images, strict=True)]
-    linear = Linear(p, p * _less_their_mean(x.form.generators, p), x.form.rows, x.form.along)
-    remainders = [Remainder(image, radius) for image, radius in zip(images, radii, strict=False)]
+    below, above = zip(*(_softmax_error(view, jacobian) for (view,) in over.views), strict=True)
+    middle, off = over.middle(above, below)
+    remainders = [
+        Remainder(image, _softmax_radius(view, p, jacobian, image, middle, error))
+        for (view,), image, error in zip(over.views, images, off, strict=True)
+    ]
+    linear = Linear(p + middle, p * _less_their_mean(x.form.generators, p), x.form.rows, x.form.along)
     sharp = x.symbols is None or x.symbols.support.cheap(x.form)
     factors = Softened(x.product, p) if x.product is not None and x.dim() == 2 else None
-    return over.result("softmax", remainders[: len(over.views)], linear, sharp=sharp, factors=factors)
+    return over.result("softmax", remainders, linear, sharp=sharp, factors=factors)
 
 
 def _two_classes(x: Set, over: States[Set], images: list[Tensor]) -> Set:
@@ -109,23 +117,62 @@ def _softmax_charge(x: Set, image: Tensor) -> Tensor:
     return _logit_error(x.bounds) * image[1] + rounding.tiny(FLOOR_TERMS, x.dtype)
 
 
-def _softmax_radius(x: Set, p: Tensor, jacobian: Tensor, image: Tensor) -> Tensor:
-    f, eye = x.form, torch.eye(x.shape[-1], dtype=x.dtype, device=x.device)
-    # the mean value theorem needs the slopes on the whole segment to the center, which may lie outside the interval
-    ends = torch.stack((torch.minimum(x.bounds[0], f.center), torch.maximum(x.bounds[1], f.center)))
-    low, high = softmax_bounds(ends)
+def _softmax_error(x: Set, jacobian: Tensor) -> tuple[Tensor, Tensor]:
+    """How far e_c reaches down and up: the smaller of what Taylor and the mean value theorem say."""
+    # both need probabilities on the whole segment to the center, which may lie outside the interval
+    center = x.form.center
+    low, high = softmax_bounds(torch.stack((torch.minimum(x.bounds[0], center), torch.maximum(x.bounds[1], center))))
+    spread = x.deviation
+    most = _by_mean_value(low, high, jacobian, spread)
+    below, above = _by_taylor(low, high, spread)
+    return torch.minimum(below, most), torch.minimum(above, most)
+
+
+def _by_taylor(low: Tensor, high: Tensor, s: Tensor) -> tuple[Tensor, Tensor]:
+    """Ends of ``q_c ((d_c - m)^2 - v) / 2`` for probabilities q in [low, high] and ``|d_j| <= s_j``.
+
+    ``d_c - m`` is ``(1 - q_c) d_c`` less the other ``q_j d_j``. A variance is at least ``q_c (d_c - m)^2``, so that
+    ``(1 - q_c) (d_c - m)^2`` is left above. Below, the mean square of d around 0, and that of all others around d_c,
+    are no less than ``v - (d_c - m)^2``. These take 2 C + 8 roundings at most, of 2 C + 16.
+    """
+    others, largest = _of_others(high), s.amax(-1, keepdim=True)
+    rest = torch.minimum(1 - low, others)
+    of_all = torch.minimum((high * s * s).sum(-1, keepdim=True), largest * largest)
+    apart = s.unsqueeze(-1) + s.unsqueeze(-2)
+    around_own = _of_others(high.unsqueeze(-2) * apart * apart, diagonal=True)
+    deviation = rest * s + torch.minimum(_of_others(high * s), rest * largest)
+    half = 0.5 * (1 + rounding.gamma(s.shape[-1] + 4, s.dtype)) * high
+    return half * torch.minimum(of_all, around_own), half * (1 - low) * deviation * deviation
+
+
+def _of_others(values: Tensor, diagonal: bool = False) -> Tensor:
+    """For each class, the sum over all others of values (classes), or (own, others): without a difference."""
+    eye = torch.eye(values.shape[-1], dtype=torch.bool, device=values.device)
+    apart = values if diagonal else values.unsqueeze(-2).expand(*values.shape, values.shape[-1])
+    return apart.masked_fill(eye, 0.0).sum(-1)
+
+
+def _by_mean_value(low: Tensor, high: Tensor, jacobian: Tensor, spread: Tensor) -> Tensor:
+    """``sum_j max |J_cj(z) - J_cj(z0)| s_j`` for probabilities in [low, high]."""
+    classes = low.shape[-1]
+    eye = torch.eye(classes, dtype=low.dtype, device=low.device)
     corners = torch.stack([a.unsqueeze(-1) * (eye - b.unsqueeze(-2)) for a in (low, high) for b in (high, low)])
     own = torch.stack([a * (1 - a) for a in (low, high)])  # on the diagonal both factors are the same p_c
     peak = torch.where((low < 0.5) & (high > 0.5), 0.25, own.amax(0))
     largest_j = torch.where(eye.bool(), peak.unsqueeze(-1), corners.amax(0))
     smallest_j = torch.where(eye.bool(), own.amin(0).unsqueeze(-1), corners.amin(0))
     off = torch.maximum(largest_j - jacobian, jacobian - smallest_j).clamp_min(0.0)
-    unit = rounding.gamma(x.shape[-1] + 4, x.dtype)
-    radius = (off + unit) @ x.deviation.unsqueeze(-1)
-    radius = radius + jacobian.abs() @ f.radius.unsqueeze(-1)
-    # the modulus holds the radius, whose product is paid for with it
-    charge = _softmax_charge(x, image) + unit * p * (1 + _and_their_mean(f.modulus, p))
-    return rounding.up(radius.squeeze(-1) + charge)
+    error: Tensor = ((off + rounding.gamma(classes + 4, low.dtype)) @ spread.unsqueeze(-1)).squeeze(-1)
+    return error
+
+
+def _softmax_radius(x: Set, p: Tensor, jacobian: Tensor, image: Tensor, middle: Tensor, error: Tensor) -> Tensor:
+    """The error beside its middle, the radius of the logits, and roundings."""
+    f, unit = x.form, rounding.gamma(x.shape[-1] + 4, x.dtype)
+    kept = (jacobian.abs() @ f.radius.unsqueeze(-1)).squeeze(-1)
+    # the modulus holds the radius, whose product is paid for with it, and so is the slope of each logit
+    charge = _softmax_charge(x, image) + unit * (middle.abs() + p * (1 + _and_their_mean(f.modulus, p)))
+    return rounding.up(error + kept + charge)
 
 
 def _less_their_mean(rows: Tensor, p: Tensor) -> Tensor:

@@ -3,7 +3,7 @@
     sum_i x_i,      with own row f at sample i written out as a row of its own
 
 Where at most k samples are touched, all clean terms add up, and of what touched ones add the k largest
-(`clean_state.py`). Sums of products over samples: `sample_sums.py`.
+(`clean_state.py`). Sums of products over samples: `products_over_samples.py`.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from torch import Tensor
 
 from .. import rounding
 from ..clean_state import Excess, OwnRows, without_own
-from ..context import keeps_by_sample
 from ..forms import Form
 from ..operands import has_own_rows
 from ..sets import Set, concretised
+from ..thread_context import keeps_by_sample
 from .structural import PartMap
 
 

@@ -13,7 +13,7 @@ and says in class attributes, where the default is not right,
     has_clean_state   whether symbols at zero mean "as observed": False keeps it out of every budget
     exclusive         whether it does not add up with other changes of the same thing
     adds_to_one       whether the targets of a sample add up to one whatever happens
-    column            which column of the inputs it moves, where its rows do not move one feature each
+    column            which column of the inputs it moves, or each of its rows, where these do not move a feature each
 
 It may replace ``fits`` (data that the change cannot be about are refused before training), ``stand_in`` (what ordinary
 training sees in place of a value that is not there), ``encoded`` (targets as numbers), ``on_features``, ``shrinks``
@@ -216,7 +216,7 @@ class Change(Threat):
     has_clean_state = True
     exclusive = False
     adds_to_one = False
-    column = NO_COLUMN  # of the inputs that all of it moves; rows that each move one feature tell it themselves
+    column: int | np.ndarray = NO_COLUMN  # of the inputs; rows that each move one feature tell it themselves
     samples: np.ndarray | None = None  # only these
     out_of: int | None = None  # how many samples a mask was about
 

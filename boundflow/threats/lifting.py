@@ -117,7 +117,7 @@ class Lifting:
             rows = deviation.generators
             named = {"targets": LABEL, "weights": PRESENCE}.get(change.about, change.column)
             diagonal = isinstance(rows, Diagonal) and change.about == "inputs"
-            columns.append(rows.features.cpu().numpy() if diagonal else np.full(len(rows), named))  # type: ignore[union-attr]
+            columns.append(rows.features.cpu().numpy() if diagonal else np.broadcast_to(named, len(rows)))  # type: ignore[union-attr]
             values.append(self._recorded(change, deviation))
         return Meaning(np.concatenate(columns), *(np.concatenate(part, 1) for part in zip(*values, strict=True)))
 
@@ -131,8 +131,8 @@ class Lifting:
         nothing = np.zeros((count, len(rows)))
         if change.has_clean_state:
             return nothing, nothing, nothing
-        reach = rows.abs().reshape(len(rows), count, -1).amax(2).T.detach().cpu().numpy()
-        return np.full_like(reach, np.nan), nothing, reach  # no filled-in number could be told apart: it stays open
+        missing = (rows != 0).reshape(len(rows), count, -1).any(2).T.cpu().numpy()
+        return np.full_like(nothing, np.nan), nothing, missing.astype(np.float64)  # 1 for the category that it was
 
     def _fingerprints(self) -> np.ndarray:
         flat = [self.raw.detach().cpu().reshape(len(self.raw), -1).double()]

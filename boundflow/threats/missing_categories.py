@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -32,6 +33,7 @@ class MissingCategory(Change):
         self.columns = [int(column) for column in columns]
         if min(self.columns, default=-1) < 0 or len(set(self.columns)) < len(self.columns):
             raise ValueError(f"a missing category needs columns, each once, counted from 0, not {self.columns}")
+        self.column = np.array(self.columns)
 
     def __repr__(self) -> str:
         return f"MissingCategory({self.columns!r}){self._restricted()}"

@@ -39,7 +39,8 @@ def write(page: Path) -> None:
 def section(name: str, rows: list[Row]) -> str:
     """The rows of one file: where they were measured, a table, and how cost grows."""
     titles, on = {one.name: one.title for one in load().values()}, rows[0]["machine"]
-    where = f"{on['processor']}, {on['cores']} cores, {on['threads']} threads, torch {on['torch']}"
+    threads = " or ".join(map(str, sorted({row["machine"]["threads"] for row in rows})))
+    where = f"{on['processor']}, {on['cores']} cores, {threads} threads, torch {on['torch']}"
     where += f", {on['gpu']}" if "gpu" in on else ""
     lines = [f"## {name}", "", f"Measured on {where}.", "", *_table([*HEADS, "what"], [])]
     lines += ["| " + " | ".join([*cells(row), titles.get(row["case"], "")]) + " |" for row in rows]
@@ -65,7 +66,7 @@ def _growth(found: dict[str, dict[str, object]]) -> list[str]:
         )
     return [
         "",
-        "Cost of a step on zonotopes as one thing grows; the power is fitted:",
+        "Cost of a step on zonotopes, of steps that of all together, as one thing grows; the power is fitted:",
         "",
         *_table(["what grows", "size: time", "power"], rows),
     ]

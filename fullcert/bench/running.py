@@ -55,10 +55,12 @@ class Request:
     def perform(self, tell: Callable[[str], None]) -> list[Row]:
         """Measure one case after the other; what is finished is written at once."""
         rows: list[Row] = []
+        threads = torch.get_num_threads()
         for one in self.checked():
             tell(f"{one.name}: {one.title}")
             measured = one.run(torch.device(one.device))
             rows.append({**measured.as_data(one.name), "machine": machine(one.device)})
+            torch.set_num_threads(threads)  # a case may have chosen others
             if self.json and self.json != "-":
                 runs.write(Path(self.json), as_json(rows).encode())
         if self.json == "-":

@@ -26,17 +26,23 @@ from fullcert.evaluation import measure, on_test
 from fullcert.mistakes import Mistake
 from fullcert.options import resolve
 from fullcert.reproduce.agt import Attack, certified, network, tensors
+from fullcert.startup import use_threads
 from fullcert.training import Recipe
 
 
 def timed(work: Callable[[], float | None], plain: Callable[[], object] | None, device: torch.device) -> Measured:
-    """One training and its accuracy; plain training before and after it, the better of both."""
+    """One training and its accuracy; plain training before and after it, the better of both.
+
+    On a GPU, where the first call compiles kernels, it is told apart, and the better of two more is taken.
+    """
     times = [seconds(plain, device)] if plain is not None else []
     accuracy: list[float | None] = []
     with peak(device) as held:
-        took = seconds(lambda: accuracy.append(work()), device)
+        took = [seconds(lambda: accuracy.append(work()), device) for _ in range(3 if device.type == "cuda" else 1)]
     times += [seconds(plain, device)] if plain is not None else []
-    return Measured(1000 * took, 1000 * min(times) if times else None, held.bytes, accuracy[0])
+    first = {"first_call_seconds": took[0]} if len(took) > 1 else {}
+    best = min(took[1:] or took)
+    return Measured(1000 * best, 1000 * min(times) if times else None, held.bytes, accuracy[0], details=first)
 
 
 # --- recipes of Abstract Gradient Training ----------------------------------------------------------------------------
@@ -84,7 +90,7 @@ def head(device: torch.device) -> Measured:
     test = [part.to(device) for part in gaussian_classes(2_000, generator, means)]
     torch.manual_seed(0)
     model = nn.Linear(512, 10).double()
-    recipe = bf.Recipe(loss="ce", optimizer_options={"lr": 2.0}, epochs=5, memory=130e9, device=device)
+    recipe = bf.Recipe(loss="ce", optimizer_options={"lr": 2.0}, epochs=5, memory=64e9, device=device)
 
     def work() -> float:
         made = bf.certify(model, (x, y), recipe, threat=bf.threats.AtMost(50, bf.threats.Labels()), progress=False)
@@ -111,6 +117,7 @@ def commanded(options: dict[str, Any], device: torch.device) -> Measured:
     Both by the clock of the processor: other work on the machine does not count.
     """
     recipe, spent = Recipe(resolve(options, {})), []
+    use_threads(None, recipe)
     forecast = forecasting.seconds(recipe, time.process_time)
 
     def work() -> float:

@@ -74,10 +74,15 @@ def audit(
 
 
 def to_check(found: dict[str, Any]) -> dict[str, list[Any]]:
-    """The rows to check as columns, in the order of their choice."""
+    """The rows to check as columns, in the order of their choice, with empty columns for what is missing in them."""
     rows = found["checklist"]["rows"]
     names = [name for name in ("line", "id", "sample", "term", "share") if all(name in row for row in rows)]
-    return {"rank": list(range(1, len(rows) + 1)), **{name: [row[name] for row in rows] for name in names}}
+    listed = {"rank": list(range(1, len(rows) + 1)), **{name: [row[name] for row in rows] for name in names}}
+    missing = [row.get("missing", []) for row in rows]
+    to_fill = [name for name in dict.fromkeys(name for part in missing for name in part) if name not in listed]
+    if any(missing):
+        listed["missing"] = [", ".join(part) for part in missing]
+    return listed | {name: [""] * len(rows) for name in to_fill if name != "missing"}
 
 
 def write_report(run: Path, found: dict[str, Any]) -> None:
@@ -97,29 +102,35 @@ def show(found: dict[str, Any], out: Path | None, console: "Console") -> None:
     def say(words: str) -> None:
         console.print(words, highlight=False, markup=False)
 
-    say(f"{found['certified']:,} of {found['samples']:,} predictions are certain.")
+    bounded = "have bounds" if found["task"] == "regression" else "are certain"
+    say(f"{found['certified']:,} of {found['samples']:,} predictions {bounded}.")
     if "certified_before" in found:
         say(f"Without the {found['verified_rows']:,} verified rows: {found['certified_before']:,}.")
     if not found["audited"]:
         return
     columns = ", ".join(f"{part['column']} {share(part['share'])}" for part in (found["columns"] or [])[:5])
     told = f"by column {columns}" if found["columns"] else "this file does not name columns: train again for those"
-    say(f"What {found['audited']:,} predictions lean on: {told}; {share(found['unowned_share'])} belongs to no row.")
+    many = "1 prediction leans" if found["audited"] == 1 else f"{found['audited']:,} predictions lean"
+    say(f"What {many} on: {told}; {share(found['unowned_share'])} belongs to no row.")
     for part in found.get("sources", [])[:SHOWN]:
         say(f"  {part['source']}: {share(part['share'])} from {part['rows']:,} rows")
     rows = to_check(found)
     if out is None and rows["rank"]:
-        table = Table(*rows)
+        names = [name for name in rows if any(cell != "" for cell in rows[name])]
+        table = Table(*names)
         for place in range(min(SHOWN, len(rows["rank"]))):
-            table.add_row(*(_cell(name, rows[name][place]) for name in rows))
+            table.add_row(*(_cell(name, rows[name][place]) for name in names))
         console.print(table)
         if len(rows["rank"]) > SHOWN:
             say(f"... and {len(rows['rank']) - SHOWN} more rows: use --out FILE for all of them")
-    say(found["checklist"]["claim"])
+    if found["budget"]:
+        say(found["checklist"]["claim"])
     if out is not None:
         console.print(f"rows to check: {out}", soft_wrap=True, highlight=False, markup=False)
+        fill = ", fill in what is missing" if "missing" in rows else ""
         say(
-            f"next: check them, leave away those that are wrong, and run fullcert audit {found['run']} --verified {out}"
+            f"next: check them{fill}, leave away those that are wrong, and run "
+            f"fullcert audit {found['run']} --verified {out}"
         )
 
 

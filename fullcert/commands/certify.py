@@ -60,9 +60,13 @@ def certify(
         runs.check_writable(out)
         if out.suffix not in tables.WRITERS:
             tables.written({}, out.suffix)
-    if data is None:
-        return of_the_test_set(run, out, over, json, quiet)
     runs.check_there(run)  # before torch is imported, which takes seconds
+    if data is None:
+        given = {"--epsilon": epsilon is not None, "--tolerance": bool(tolerance), "--cuts": bool(cuts)}
+        if any(given.values()):
+            flag = next(name for name in given if given[name])
+            raise Mistake(f"{flag} is about rows of a file, and the test set is asked as it was tested: leave it out")
+        return of_the_test_set(run, out, over, json, quiet)
     tables.check(data)
     of_rows(run, data, out, (epsilon, tolerance, cuts), over if withstands else None, withstands, json, quiet)
 

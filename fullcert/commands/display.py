@@ -17,7 +17,7 @@ from rich.table import Table
 import boundflow as bf
 from fullcert import jobs, runs
 from fullcert.numerals import above, below, number, percent, width
-from fullcert.stepping import StepLog
+from fullcert.step_log import StepLog
 
 SHOWN = 20  # answers
 
@@ -86,7 +86,7 @@ def show(metrics: dict[str, Any], out: Path | None, console: Console) -> None:
     if "members" in metrics:
         table.add_section()
         table.add_row("members", str(metrics["members"]))
-        table.add_row("half of the votes stand changed samples", str(metrics["median_withstood"]))
+        table.add_row("changed samples that half of the votes withstand", str(metrics["median_withstood"]))
         table.add_row("by counting members alone", str(metrics["median_withstood_by_members"]))
     table.add_section()
     table.add_row("steps", str(metrics["steps"]))

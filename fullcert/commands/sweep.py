@@ -120,7 +120,8 @@ def axes_of(given: dict[str, str | None], over: list[str]) -> list[Any]:
     """What is varied, each option once."""
     from fullcert import sweeps
 
-    axes = [sweeps.axis_of(name, text) for name, text in given.items() if text is not None]
+    typed = {"flip_labels": "--flips", "epsilon": "--epsilons", "remove": "--removals"}
+    axes = [sweeps.axis_of(name, text, typed[name]) for name, text in given.items() if text is not None]
     for text in over:
         name, equals, values = text.partition("=")
         if not equals:
@@ -139,7 +140,7 @@ def axes_of(given: dict[str, str | None], over: list[str]) -> list[Any]:
 def seeds_of(text: str | None) -> tuple[int, ...]:
     from fullcert import sweeps
 
-    return () if text is None else sweeps.axis_of("seed", text).values
+    return () if text is None else sweeps.axis_of("seed", text, "--seeds").values
 
 
 def told_test_epsilon(resolve: Callable[[dict[str, Any]], Options], said: dict[str, dict[str, Any]]) -> bool:
@@ -182,6 +183,10 @@ def show(found: dict[str, Any], out: Path, json: str | None) -> None:
         console.print(told, highlight=False, markup=False)
     for name in ("table.csv", "table.json", "table.tex", "plot.svg"):
         console.print(f"{out / name}", soft_wrap=True, highlight=False, markup=False)
+    for curve in found["curves"]:
+        if "largest_run" in curve:
+            page = Path(curve["largest_run"]) / "report.html"
+            console.print(f"report with the curve: {page}", soft_wrap=True, highlight=False, markup=False)
 
 
 def _mistake(words: str) -> Exception:

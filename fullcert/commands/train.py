@@ -90,7 +90,7 @@ def performed(recipe: Any, lock: Any, resume: bool, tensorboard: Path | None, qu
     from fullcert.commands.display import following, working
     from fullcert.evaluation import essence, evaluate, measure, on_test
     from fullcert.report.claims import claim
-    from fullcert.stepping import StepLog
+    from fullcert.step_log import StepLog
 
     folder = lock.folder if lock else None
     log = StepLog(

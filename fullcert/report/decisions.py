@@ -60,7 +60,7 @@ def decisions(evaluation: dict[str, Any]) -> Decisions | None:
             max(0, len(rows) - LISTED),
             "the widest bounds first",
         )
-    shown = sorted(abstained, key=lambda row: -(row["margin"] if row.get("margin") is not None else -1e308))
+    shown = sorted(abstained, key=_nearness)
     return Decisions(
         _sentence(trusted, "nobody within the threat could have changed {}"),
         _sentence(len(abstained), "the bounds could not decide"),
@@ -68,6 +68,12 @@ def decisions(evaluation: dict[str, Any]) -> Decisions | None:
         max(0, len(abstained) - LISTED),
         "those nearest to certain first",
     )
+
+
+def _nearness(row: dict[str, Any]) -> float:
+    """What is nearest to certain comes first: by its margin, or by what the vote withstands."""
+    found = row.get("margin") if "votes" not in row else row.get("withstands")
+    return math.inf if found is None else -float(found)
 
 
 def _sentence(amount: int, why: str) -> str:
@@ -78,9 +84,10 @@ def _sentence(amount: int, why: str) -> str:
 def _review(row: dict[str, Any]) -> Review:
     words = {name: "–" if row.get(name) is None else str(row[name]) for name in ("label", "true")}
     margin = row.get("margin")
-    return Review(
-        place_of(row), words["label"], words["true"], "no bounds" if margin is None else number(below(margin, 3), 3)
-    )
+    measure = "no bounds" if margin is None else number(below(margin, 3), 3)
+    if "votes" in row:
+        measure = "nothing" if row.get("withstands") is None else count(row["withstands"])
+    return Review(place_of(row), words["label"], words["true"], measure)
 
 
 def _value(row: dict[str, Any]) -> Review:

@@ -29,11 +29,15 @@ def feature_chart(evaluation: dict[str, Any]) -> Chart | None:
     parts = [f'<path class="grid" d="M{place(tick)} {TOP}V{bottom}"/>' for tick, _ in axis.ticks]
     parts += [text(place(tick), bottom + 18, label, "tick", "middle") for tick, label in axis.ticks]
     parts.append(f'<path class="zero strong" d="M{place(0)} {TOP}V{bottom}"/>')
+    names = [titled(row, several) for row in rows]
+    parts.append(f'<g style="--letters: {max(map(len, names))}">')  # by which a narrow page makes them smaller
+    for number_of_row, name in enumerate(names):
+        parts.append(text(NAME - 10, TOP + PITCH * (number_of_row + 0.5) + 4, name, "name", "end"))
+    parts.append("</g>")
     for number_of_row, row in enumerate(rows):
         y = TOP + PITCH * (number_of_row + 0.5)
         start, end = place(row["lower"]), place(row["upper"])
         kind = "sure" if sign(row) else "unsure"
-        parts.append(text(NAME - 10, y + 4, titled(row, several), "name", "end"))
         parts.append(f'<path class="bound {kind}" d="M{start} {y}H{max(end, start + 2)}"/>')
         parts.append(f'<circle class="dot" cx="{place(row["plain"])}" cy="{y}" r="2.6"/>')
     certain = sum(1 for row in rows if sign(row))

@@ -8,6 +8,7 @@ samples.
 import base64
 import hashlib
 import json
+import re
 from collections.abc import Callable, Iterable
 from functools import cache
 from importlib.resources import files
@@ -24,6 +25,12 @@ from fullcert.report.features import feature_chart
 
 FORMAT = 1
 BARS = 20  # layers that are drawn; the widest ones, if there are more
+SOMETIMES = (
+    "line",
+    "id",
+    "votes",
+    "withstands",
+)  # what samples of some runs carry: of a table, and of members that vote
 
 
 def render(evaluation: dict[str, Any], beside: dict[str, dict[str, Any]] | None = None) -> str:
@@ -47,6 +54,7 @@ def render(evaluation: dict[str, Any], beside: dict[str, dict[str, Any]] | None 
         beside=beside,
         placed=any("line" in row for row in evaluation["samples"]),
         named=any("id" in row for row in evaluation["samples"]),
+        voted=any("votes" in row for row in evaluation["samples"]),
         features=feature_chart(evaluation),
         training=training_charts(evaluation),
         radii=radius_chart(evaluation),
@@ -76,9 +84,21 @@ def environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    pages.filters.update(count=count, number=number, percent=percent, drawing=Markup)
+    pages.filters.update(count=count, number=number, percent=unbroken, drawing=Markup, flags=flags)
     pages.filters["sentence"] = lambda words: words[:1].upper() + words[1:]
     return pages
+
+
+def unbroken(fraction: float | None) -> str:
+    """A share in words: no line ends between the number and its sign."""
+    return percent(fraction).replace(" ", "\u00a0")
+
+
+def flags(words: str) -> Markup:
+    """A sentence in which no line ends within a flag, or between it and its value."""
+    parts = re.split(r"(--[a-z][a-z-]*(?: [\w.:=]+\b)?)", words)
+    kept = [Markup('<span class="flag">{}</span>').format(part) if part[:2] == "--" else part for part in parts]
+    return Markup("").join(kept)
 
 
 # --- charts -------------------------------------------------------------------------------------------------------
@@ -272,7 +292,7 @@ def samples(evaluation: dict[str, Any]) -> dict[str, Any]:
         "task": evaluation["task"],
         "classes": evaluation["classes"],
         "row": [row["row"] for row in rows],
-        **{name: [row.get(name) for row in rows] for name in ("line", "id") if any(name in row for row in rows)},
+        **{name: [row.get(name) for row in rows] for name in SOMETIMES if any(name in row for row in rows)},
         "certified": [int(row["certified"]) for row in rows],
         "margin": [compact(row.get("margin"), below) for row in rows],
         "lower": [[compact(value, below) for value in values] for values in lower],

@@ -26,7 +26,7 @@ import boundflow as bf
 from fullcert.datasets import Split, load
 from fullcert.reproduce.experiments import Case, Outcome, Scale, Setting, experiment
 
-GPU_MEMORY, CPU_MEMORY = 2.0**36, 2.0**34
+GPU_MEMORY, CPU_MEMORY = 1e11, 2.0**34
 PER_STEP = "AGT lets the attacker touch k other samples in every step, as our intervals do; our k is for the whole run."
 
 

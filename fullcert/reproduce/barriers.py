@@ -19,9 +19,15 @@ from fullcert.reproduce.experiments import Case, Outcome, Scale, experiment
 from fullcert.reproduce.published import Published, Sets, Source
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 EPSILON, SEED, POINTS, SHOWN = 1e-2, 10123310, 45, 200
+# blue and orange of Okabe and Ito, told apart by colour-blind readers; markers differ in shape too
+DEEP = ("#0072B2", "#C05A00")
+PALE = ("#B8DCF0", "#FBD9A5")
+UNDECIDED = "#F4F4F4"
+MARKERS = ("o", "^")
 
 
 def picture(data: Dataset, points: int, lower: Tensor, upper: Tensor, plain: Tensor) -> dict[str, Any]:
@@ -67,8 +73,6 @@ def ours(points: int, seed: int, device: torch.device) -> Outcome:
 
 def draw(rows: list[dict[str, Any]], figure: "Figure") -> None:
     """One panel for each row: both certified regions, the undecided band between them, and the plain barrier."""
-    from fullcert.figures import DEEP, MARKERS, PALE, UNDECIDED, zero_line
-
     for number, row in enumerate(rows):
         axes, seen = figure.add_subplot(1, len(rows), number + 1), row["details"][0]
         across, down = seen["across"], seen["down"]
@@ -86,6 +90,12 @@ def draw(rows: list[dict[str, Any]], figure: "Figure") -> None:
         zero_line(axes, torch.tensor(across), torch.tensor(down), plain, colors="#333333", linestyles="dashed")
         axes.set(aspect="equal", xticks=[], yticks=[])
         axes.set_title(f"{row['domain']}, {row['recipe']}: {row['mean']:.1f} %", fontsize=9)
+
+
+def zero_line(axes: "Axes", across: Tensor, down: Tensor, values: Tensor, **style: Any) -> None:
+    """Where the values are zero, if they are anywhere; matplotlib warns if they are not."""
+    if values.min() < 0 < values.max():
+        axes.contour(across, down, values, levels=[0], linewidths=1.2, **style)
 
 
 @experiment(

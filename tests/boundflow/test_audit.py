@@ -11,7 +11,7 @@ from threat_cases import THREATS, T, certified, observed
 
 import boundflow as bf
 from boundflow.checklist import ClauseTerms, Elements, choice, gains, settled
-from boundflow.ownership import by_column, by_owner, coefficients, total
+from boundflow.owner_terms import by_column, by_owner, coefficients, total
 from boundflow.verified_rows import tracked
 
 RECIPE = {"optimizer_options": {"lr": 0.3}, "epochs": 3, "order": 5, "progress": False}

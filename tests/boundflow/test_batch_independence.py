@@ -10,6 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import boundflow as bf
+from boundflow import batch_independence
 from boundflow.batch_independence import samples_meet
 from boundflow.threats import Linf
 
@@ -93,3 +94,44 @@ def test_certificates_of_networks_that_mix_a_little(size: float, offset: float) 
     with pytest.raises(bf.BoundFlowError, match="meet"):
         certificate.predict(x, epsilon=0.01 * size, cuts=2)
     certificate.predict(x, epsilon=0.01 * size)
+
+
+def centered(*arguments):
+    """A hook: the last argument is what a module puts out."""
+    return arguments[-1] - arguments[-1].mean(0)
+
+
+class Centered(nn.Linear):
+    def forward(self, x):
+        return centered(super().forward(x))
+
+
+def with_a_hook():
+    model = nn.Sequential(nn.Linear(3, 2))
+    model[0].register_forward_hook(centered)
+    return model
+
+
+def with_another_forward():
+    model = nn.Sequential(nn.Linear(3, 2))
+    model[0].forward = lambda x: centered(nn.functional.linear(x, model[0].weight))
+    return model
+
+
+@pytest.mark.parametrize("make", [with_a_hook, with_another_forward, lambda: nn.Sequential(Centered(3, 2))])
+def test_layers_of_pytorch_that_were_changed_are_tried(make):
+    assert not batch_independence._works_one_by_one(make()[0])
+    assert samples_meet(make(), torch.randn(8, 3), training=False)
+
+
+def test_layers_of_pytorch_need_no_trial(monkeypatch):
+    monkeypatch.setattr(batch_independence, "_stay_apart", None)
+    assert not samples_meet(nn.Sequential(nn.Linear(3, 2), nn.Tanh(), nn.Linear(2, 1)), torch.randn(8, 3), True)
+
+
+def test_hooks_of_all_modules_are_tried():
+    handle = nn.modules.module.register_module_forward_hook(centered)
+    try:
+        assert samples_meet(nn.Sequential(nn.Linear(3, 2)), torch.randn(8, 3), training=False)
+    finally:
+        handle.remove()

@@ -14,7 +14,8 @@ from boundflow.chunks import accumulated
 from boundflow.memory_plan import chunk_size
 from boundflow.prepared import Prepared
 from boundflow.recipe import Recipe
-from boundflow.threats import Linf
+from boundflow.threats import AtMost, Linf
+from boundflow.training_state import space_of
 
 
 def test_every_sum_over_a_piece_is_charged_for_the_whole_batch() -> None:
@@ -31,6 +32,23 @@ def test_every_sum_over_a_piece_is_charged_for_the_whole_batch() -> None:
     accumulated(space, model, torch.arange(11).split(4), backward)
     assert [length for length, _ in charges] == [4, 4, 3]
     assert all(charge >= rounding.gamma(11, torch.float64) for _, charge in charges)
+
+
+def test_a_sample_that_comes_again_in_a_later_piece_is_one_sample() -> None:
+    """At most one of four ones is moved by a half; the first two come twice, and move twice: 6 - 1 to 6 + 1 in all."""
+    x, threat, model = torch.ones(4, 1, dtype=torch.float64), AtMost(1, Linf(0.5)), nn.Linear(1, 1, bias=False).double()
+    bf.lift(model)
+
+    def backward(piece: Tensor) -> Tensor:
+        loss = model(threat.lift(None, x[piece], torch.zeros(len(piece)), piece).inputs).sum()
+        loss.backward()
+        return loss.detach()
+
+    accumulated(space_of(model), model, [torch.arange(2), torch.arange(2, 4), torch.arange(2)], backward)
+    gradient = model.weight.grad
+    assert isinstance(gradient, bf.Bounded)
+    assert bool(gradient.contains(torch.tensor([[5.0]])) & gradient.contains(torch.tensor([[7.0]])))
+    assert float(gradient.upper - gradient.lower) < 2 + 1e-9
 
 
 class Drawing(nn.Linear):

@@ -16,12 +16,12 @@ from torch import Tensor, nn
 from torch.fx.experimental.proxy_tensor import make_fx
 
 import boundflow as bf
-from boundflow import compiled, compiler, rounding
-from boundflow.compiled import CompiledSteps, why_not
-from boundflow.context import OUTWARD, using
+from boundflow import compiled_steps, compiler, rounding
+from boundflow.compiled_steps import CompiledSteps, why_not
 from boundflow.prepared import Prepared
 from boundflow.rules.functions import softplus_function
 from boundflow.rules.unary import FUNCTION_TABLE, Function, allowance
+from boundflow.thread_context import OUTWARD, using
 
 X = torch.randn(10, 2, generator=torch.Generator().manual_seed(0))
 Y = (X[:, 0] > 0).long()
@@ -166,7 +166,7 @@ def test_a_void_step_says_what_the_rules_say() -> None:
         wide = nn.Sequential(nn.Linear(2, 3), nn.ReLU(), nn.Linear(3, 1))
         found.append(certified(compile, model=wide, **fields).record["void_at_step"])
     by_rules, made = found
-    assert made == by_rules and made > compiled.FIRST
+    assert made == by_rules and made > compiled_steps.FIRST
 
 
 @pytest.mark.parametrize(
@@ -225,7 +225,7 @@ class LooksAtNumbers(nn.Module):
 def test_steps_that_cannot_be_traced_are_left_to_the_rules(
     model: type[nn.Module], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(compiled, "COMPILED_STEPS", 1)
+    monkeypatch.setattr(compiled_steps, "COMPILED_STEPS", 1)
     torch.manual_seed(0)
     made = certified("auto", model=model())
     torch.manual_seed(0)
@@ -304,7 +304,7 @@ def test_flags_that_are_read_late_give_the_step_at_which_bounds_became_void(
     torch.manual_seed(0)
     wide = nn.Sequential(nn.Linear(2, 3), nn.ReLU(), nn.Linear(3, 1))
     found = [certified(compile, model=wide, **fields).record.get("void_at_step") for compile in (False, True)]
-    assert found[0] == found[1] and found[0] is not None and found[0] > compiled.FIRST
+    assert found[0] == found[1] and found[0] is not None and found[0] > compiled_steps.FIRST
 
 
 @pytest.mark.usefixtures("traced")

@@ -12,8 +12,8 @@ import torch.nn.functional as F
 from torch import nn
 
 import boundflow as bf
-from boundflow import compiled, compiler
-from boundflow.compiled import why_not
+from boundflow import compiled_steps, compiler
+from boundflow.compiled_steps import why_not
 from boundflow.prepared import Prepared
 from boundflow.step_state import NotTraceable, Zonotopes
 from boundflow.training import _Run
@@ -121,7 +121,7 @@ def test_sets_that_blow_up_are_void_at_the_same_step(monkeypatch: pytest.MonkeyP
     read_every(3, monkeypatch)
     fields = {"optimizer_options": {"lr": 50.0}, "epochs": 30, "loss": "mse", "threat": bf.threats.Linf(0.3)}
     found = [certified(compile, **fields).record["void_at_step"] for compile in (False, True)]
-    assert found[0] == found[1] and found[0] is not None and found[0] > compiled.FIRST
+    assert found[0] == found[1] and found[0] is not None and found[0] > compiled_steps.FIRST
 
 
 @pytest.mark.usefixtures("traced")
@@ -157,7 +157,7 @@ def begun(**fields: Any) -> _Run:
     run = _Run(Prepared(network(), (X, Y), bf.threats.Linf(EPSILON), recipe_of(False, **fields)))
     assert run.space is not None
     run.space.attach(run.sets.optimizer)
-    for number in range(compiled.FIRST):
+    for number in range(compiled_steps.FIRST):
         run._on_observed(torch.arange(len(X)), number)
         run._next(torch.arange(len(X)), number)
     return run
@@ -231,7 +231,7 @@ def test_a_compiler_that_fails_leaves_the_steps_to_the_rules(monkeypatch: pytest
 
     monkeypatch.setattr(compiler, "_by_inductor", fails)
     monkeypatch.setattr(compiler, "_COMPILED", {})
-    monkeypatch.setattr(compiled, "COMPILED_ZONOTOPE_STEPS", 1)
+    monkeypatch.setattr(compiled_steps, "COMPILED_ZONOTOPE_STEPS", 1)
     made, by_rules = certified("auto"), certified(False)
     assert "compiled" not in made.record
     require_same_or_wider(bounds(made), bounds(by_rules))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import resource
 import subprocess
 import sys
@@ -13,10 +14,12 @@ from torch import Tensor, nn
 import boundflow as bf
 from boundflow import training
 from boundflow.clean_state import Excess
-from boundflow.memory_plan import Need, Owned
+from boundflow.forms import Form
+from boundflow.memory_plan import Need, Owned, _owned
 from boundflow.out_of_memory import ran_out
 from boundflow.prepared import Prepared
 from boundflow.sample_axis import Samples
+from boundflow.verified_rows import tracked
 
 LABELS = bf.threats.AtMost(3, bf.threats.Labels())
 
@@ -37,6 +40,22 @@ def test_what_cannot_fit_is_refused_before_the_first_step() -> None:
     assert f"memory={1.1 * refusal.value.needed:.2g}" in str(refusal.value) and "\n" not in str(refusal.value)
 
 
+@pytest.mark.parametrize("size", [None, 20])
+def test_values_that_are_not_missing_take_no_rows(size: int | None) -> None:
+    """Of a table in which few cells are missing the plan counts those, and a flip for every sample."""
+    x, y = data(100, 6, 2)
+    x[:, 2:] = torch.eye(4, dtype=torch.float64)[torch.arange(100) % 4]
+    x[::20, 2:], x[7, 0] = float("nan"), float("nan")
+    missing = bf.threats.MissingCategory([2, 3, 4, 5]) & bf.threats.Missing((0.0, 1.0)).on(features=[0, 1])
+    recipe = bf.Recipe(loss="bce", epochs=1, batch_size=size)
+    prepared = Prepared(nn.Linear(6, 1).double(), (x, y), missing & LABELS, recipe)
+    batches = [torch.arange(100)] if size is None else list(torch.arange(100).split(20))
+    counted = _owned(prepared, batches, 1)
+    assert counted.each == 11 and counted.together == 100 + 10 * (6 + len(batches))
+    found = tracked(bf.certify(nn.Linear(6, 1).double(), (x, y), recipe, threat=missing & LABELS, progress=False).model)
+    assert 100 + 5 * 4 + 1 <= (found.owners >= 0).sum() <= counted.together
+
+
 def test_the_order_that_a_refusal_names_fits() -> None:
     prepared = Prepared(
         nn.Linear(700, 1).double(), data(20, 700, 2), bf.threats.Linf(1e-4), bf.Recipe(loss="bce", memory=200e6)
@@ -47,6 +66,42 @@ def test_the_order_that_a_refusal_names_fits() -> None:
     assert refusal.value.order is not None
     fewer = Prepared(prepared.model, data(20, 700, 2), prepared.threat, prepared.recipe.but(order=refusal.value.order))
     Need.of(fewer, batches, Owned(0, 0)).require(fewer, 2, whole=False)
+
+
+def test_only_what_is_trained_gives_activations_rows() -> None:
+    """A sample of flattened images takes no more than one of flat ones, and frozen features next to nothing."""
+    threat, batches = bf.threats.Linf(1e-4), [torch.arange(20)]
+    layers = nn.Linear(300, 5), nn.Tanh(), nn.Linear(5, 1)
+
+    def sample(model: nn.Module) -> float:
+        prepared = Prepared(model.double(), data(20, 300, 2), threat, bf.Recipe(loss="bce"))
+        return Need.of(prepared, batches, Owned(0, 0)).sample
+
+    flat, flattened = sample(nn.Sequential(*layers)), sample(nn.Sequential(nn.Flatten(), *layers))
+    assert flat < flattened < 1.1 * flat
+    layers[0].requires_grad_(False)
+    assert sample(nn.Sequential(*layers)) < 0.01 * flat
+
+
+def test_the_rows_of_a_step_are_freed_with_it() -> None:
+    """Not when Python looks for cycles: a form that held itself kept the rows of the steps before."""
+    x, y = data(20, 4, 2)
+    space = bf.Symbols(bf.threats.Linf(1e-3), tracks=False)
+    model = bf.lift(nn.Linear(4, 1).double(), space)
+    optimizer, alive = torch.optim.SGD(model.parameters(), lr=0.1), []
+    space.attach(optimizer)
+    gc.collect()
+    gc.disable()
+    try:
+        for _ in range(4):
+            optimizer.zero_grad()
+            inputs, targets = space.lift(x, y.double().unsqueeze(1), torch.arange(20))
+            nn.functional.binary_cross_entropy_with_logits(model(inputs), targets).backward()
+            optimizer.step()
+            alive.append(sum(type(thing) is Form for thing in gc.get_objects()))
+    finally:
+        gc.enable()
+    assert alive[1] == alive[2] == alive[3]
 
 
 @pytest.mark.parametrize("tracks", [True, False])

@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 import boundflow as bf
-from boundflow import factored_support, factors, kernels, streaming, support, training
+from boundflow import factored_support, factors, kernels, processor_kernel, streaming, support, training
 from boundflow.budgets import Kind
 from boundflow.streaming import Stream, exceeding
 from boundflow.threats import L1, L2, AtMost, Labels, Linf, Removal
@@ -54,6 +54,12 @@ def compared(monkeypatch, threat, x, y, dtype=torch.float64, hidden=6, batch=Non
     return found
 
 
+@pytest.fixture(autouse=True, params=[float("inf"), 0], ids=["in blocks", "by a kernel"])
+def on_a_processor(request, monkeypatch):
+    """Streams of a processor in both ways, however little there is to do."""
+    monkeypatch.setattr(processor_kernel, "WORTH_A_COMPILER", request.param)
+
+
 @pytest.mark.parametrize("name", THREATS)
 def test_a_streamed_support_is_at_least_the_one_that_is_written_out(name, monkeypatch):
     found = compared(monkeypatch, THREATS[name], *data())
@@ -88,9 +94,9 @@ def test_what_cancels_is_left_to_float64(monkeypatch):
     assert not compared(monkeypatch, AtMost(4, Linf(0.02)), *data())
 
 
-def stream(kind, heavy, mixed, own=True, seed=0):
+def stream(kind, heavy, mixed, own=True, seed=0, inner=4):
     generator = torch.Generator().manual_seed(seed)
-    lines, units, symbols, inner, owners = 9, 2, 3, 4, 1024
+    lines, units, symbols, owners = 9, 2, 3, 1024
 
     def random(*shape):
         values = torch.randn(*shape, generator=generator)
@@ -148,11 +154,11 @@ def test_a_sample_of_the_owners_is_as_large_as_it_has_to_be():
 
 
 @pytest.mark.skipif(not (torch.cuda.is_available() and kernels._kernel() is not None), reason="no GPU, no Triton")
-@pytest.mark.parametrize("mixed", [False, True], ids=["plain", "mixed"])
+@pytest.mark.parametrize("shape", ["plain", "mixed", "long lines"])
 @pytest.mark.parametrize("budget", [None, 1, 3, 100, 900])
 @pytest.mark.parametrize("kind", list(Kind), ids=[kind.value for kind in Kind])
-def test_the_kernel_computes_the_same(kind, budget, mixed):
-    made = stream(kind, False, mixed)
+def test_the_kernel_computes_the_same(kind, budget, shape):
+    made = stream(kind, False, shape == "mixed", inner=150 if shape == "long lines" else 4)
     moved = Stream(*(x.cuda() if isinstance(x, torch.Tensor) else x for x in vars(made).values()))
     tau, beyond = exceeding(moved, budget)
     bound = (0 if budget is None else budget) * tau.cpu() + beyond.cpu()
@@ -179,3 +185,35 @@ def test_a_second_factor_is_made_ready_once_for_all_pieces_of_a_batch(monkeypatc
     certificate = bf.certify(model, (x, y), threat=AtMost(4, Linf(0.01)), **options)
     assert certificate.void_at_step is None
     assert len(made) == 3  # in the second step, the first that looks through an expansion: forwards two, backwards one
+
+
+@pytest.mark.parametrize("kind", list(Kind), ids=[kind.value for kind in Kind])
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_what_is_no_number_is_never_lost(kind, value):
+    """Every comparison with NaN is false, and the caller must see it."""
+    odd = stream(kind, False, False)
+    odd.weights[1, 2, 3, 1000] = value
+    for budget in (None, 3):
+        assert not bool(exceeding(odd, budget)[1][:, :, 1].isfinite().all(0).any())
+        assert bool(exceeding(odd, budget)[1][:, :, 0].isfinite().all())
+
+
+def test_threads_share_the_lines_and_change_no_bit():
+    one, threads = stream(Kind.SIMPLEX, False, True), torch.get_num_threads()
+    try:
+        torch.set_num_threads(1)
+        alone = exceeding(one, 3)
+        torch.set_num_threads(2)
+        assert all(map(torch.equal, alone, exceeding(one, 3)))
+    finally:
+        torch.set_num_threads(threads)
+
+
+def test_without_a_compiler_it_is_done_in_blocks(monkeypatch):
+    one = stream(Kind.BOX, False, False)
+    processor_kernel._library.cache_clear()
+    monkeypatch.setattr(processor_kernel, "COMPILERS", ("no-such-compiler",))
+    try:
+        assert not processor_kernel.usable(one) and bool(exceeding(one, 3)[1].isfinite().all())
+    finally:
+        processor_kernel._library.cache_clear()

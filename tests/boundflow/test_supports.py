@@ -76,11 +76,13 @@ def test_a_support_is_that_of_the_expansion_that_holds_now() -> None:
     """The same rows before and after another reduction: what was sorted for the first says nothing of the second."""
     space = bf.Symbols(Linf(0.1))
     optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=1.0)
-    derived, (few, many) = space.fresh(1), (space.fresh(1), space.fresh(3))
+    derived, (few, many), other = space.fresh(1), (space.fresh(1), space.fresh(3)), space.fresh(1)
     kept = Form(torch.zeros(1), torch.ones(1, 1), torch.zeros(1), derived)
+    beside = Form(torch.zeros(1), torch.full((2, 1), 2.0), torch.zeros(1), derived.union(other))
     for deep, reach in ((few, 0.5), (many, 1.0), (few, 0.25)):
         space.expands(optimizer, Expansion(derived, deep, torch.full((1, len(deep)), reach / len(deep))))
         assert torch.allclose(space.support(kept), torch.full((2, 1), reach))
+        assert torch.allclose(space.support(beside), torch.full((2, 1), 2 * reach + 2))
 
 
 def test_what_is_known_of_an_expansion_is_forgotten_with_it() -> None:

@@ -91,6 +91,7 @@ def test_a_tuning_that_cannot_be(command: Command, table: Path, tmp_path: Path) 
         (("--data", table, *INCOME, "--rate", "-1"), "--rate must be a positive number"),
         (("--data", tmp_path / "none.csv", *INCOME), "cannot be read"),
         (("--data", table, *INCOME, "--tuned-on", "stars"), "--tuned-on must be one of"),
+        (("--data", table, *INCOME, "--flip-labels", "1", "--members", "3"), "is for one model: leave --members out"),
         (("--data", table, *INCOME, "--out", tmp_path / "none" / "file.toml"), "cannot write"),
     ):
         assert words in sentence(command("tune", *flags, "--quiet")), flags

@@ -54,7 +54,8 @@ def test_rows_are_named_by_their_lines(command: Command, run: Path, holes: Path,
     assert {part["source"] for part in found["sources"]} == {"clinic 0", "clinic 1", "clinic 2"}
     assert 0 <= found["unowned_share"] < 1 and found["checklist"]["claim"].startswith("If these")
     written = list(csv.DictReader((tmp_path / "check.csv").read_text().splitlines()))
-    assert 0 < len(written) <= 10 and list(written[0]) == ["rank", "line", "sample", "term", "share"]
+    assert 0 < len(written) <= 10 and list(written[0])[:5] == ["rank", "line", "sample", "term", "share"]
+    assert list(written[0])[5:] == ["missing", "hours"] and {row["missing"] for row in written} == {"", "hours"}
     options = resolve({}, read_options(run / "options.toml"))
     train = tasks.load(options).data.train
     lines = holes.read_text().splitlines()
@@ -102,6 +103,56 @@ def test_a_built_in_dataset_has_numbers_instead_of_lines(command: Command, tmp_p
     found = asked(command, tmp_path / "iris", "--budget", "5", "--every", "--report")
     assert "line" not in found["rows"][0] and found["rows"][0]["sample"] >= 0
     assert (tmp_path / "iris" / "audit.json").exists()
+
+
+@pytest.fixture(scope="module")
+def unknown(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run on a table whose towns are not all known, and whose rows have ids with zeros in front."""
+    folder = tmp_path_factory.mktemp("unknown")
+    table = {"id": [f"{number:03d}" for number in range(120)], **people(120)}
+    table["town"] = ["?" if number % 8 == 0 else town for number, town in enumerate(table["town"])]
+    path = write_csv(folder / "people.csv", table)
+    flags = ("--target", "income", "--ignore", "pay", "--id", "id", "--missing", "town", "--missing-mark", "?")
+    assert run_main("train", "--data", path, *flags, "--steps", "4", "--out", folder / "run", "--quiet") == 0
+    return folder
+
+
+def test_missing_categories_are_filled_in_and_answered_again(command: Command, unknown: Path, tmp_path: Path) -> None:
+    run = unknown / "run"
+    before = asked(command, run, "--budget", "6", "--out", tmp_path / "check.csv")
+    assert [part["column"] for part in before["columns"]] == ["town"]
+    rows = list(csv.DictReader((tmp_path / "check.csv").read_text().splitlines()))
+    assert rows and all(row["missing"] == "town" and row["town"] == "" and len(row["id"]) == 3 for row in rows)
+    still_open = asked(command, run, "--verified", tmp_path / "check.csv")
+    assert still_open["certified"] == before["certified"]
+    counts = set()
+    for town in ("north", "south", "west"):
+        given = {"id": [row["id"] for row in rows], "town": [town] * len(rows)}
+        filled = write_csv(tmp_path / "filled.csv", given)
+        counts.add(asked(command, run, "--verified", filled, "--budget", "0")["certified"])
+    assert min(counts) >= before["certified"] and max(counts) > before["certified"]
+    lines = [";".join(cells) for cells in zip(*([name, *column] for name, column in given.items()), strict=True)]
+    (tmp_path / "theirs.csv").write_bytes("\r\n".join(lines).encode("utf-16"))  # as a spreadsheet may save it
+    assert asked(command, run, "--verified", tmp_path / "theirs.csv", "--budget", "0")["verified_rows"] == len(rows)
+    shown = command("audit", run, "--budget", "0").out
+    assert "No row was found" not in shown
+    elsewhere = write_csv(tmp_path / "elsewhere.csv", {"id": [rows[0]["id"]], "town": ["mars"]})
+    assert "fills 'town' with 'mars', and training had 'north'" in sentence(
+        command("audit", run, "--verified", elsewhere)
+    )
+
+
+def test_a_table_that_has_changed_is_refused(command: Command, unknown: Path, tmp_path: Path) -> None:
+    """Its lines would be those of other rows than were trained on."""
+    path = unknown / "people.csv"
+    before = path.read_text()
+    lines = before.splitlines()
+    path.write_text("\n".join([lines[0], *lines[2:], lines[1]]) + "\n")
+    try:
+        assert "has changed since it was trained on" in sentence(command("audit", unknown / "run"))
+    finally:
+        path.write_text(before)
+    assert asked(command, unknown / "run", "--budget", "0")["samples"] == 24
 
 
 def test_what_is_wrong_is_one_sentence(command: Command, run: Path, tmp_path: Path) -> None:

@@ -99,7 +99,7 @@ MISTAKES: list[tuple[Table, dict[str, Any], str]] = [
     (table(x=[1, 2], y=["a", "b"]), {"fixed": {"z": (0, 1)}}, "no column 'z'"),
     (table(x=["a", "b"], y=["a", "b"]), {"fixed": {"x": (0, 1)}}, "--scale x"),
     (table(x=[1, 2], y=["a", "b"]), {"fixed": {"x": (0, 1)}, "categorical": ["x"]}, "--scale x"),
-    (table(x=[1, 2], y=["a", ""]), {}, "1 rows have no value in the target"),
+    (table(x=[1, 2], y=["a", ""]), {}, "1 row has no value in the target"),
     (table(x=[1, 2], y=["a", "a"]), {}, "one class only"),
     (table(x=[1, 2], y=["a", "b"]), {"regression": True}, "needs numbers"),
     (table(x=range(200), y=[v / 7 for v in range(200)]), {}, "is this --regression"),

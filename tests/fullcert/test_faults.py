@@ -16,7 +16,7 @@ import torch
 from commands import Command, Result, run_main, sentence
 
 from fullcert.mistakes import Mistake
-from fullcert.stepping import StepLog
+from fullcert.step_log import StepLog
 
 ROOT = Path(__file__).parents[2]
 FLAGS = ("train", "--dataset", "iris", "--epochs", "4", "--batch-size", "15", "--epsilon", "0.0001", "--quiet")

@@ -20,7 +20,7 @@ from fullcert.datasets.sources import Copy
 from fullcert.mistakes import Mistake
 from fullcert.options import read_options
 from fullcert.runs import read_json
-from fullcert.stepping import read_steps
+from fullcert.step_log import read_steps
 
 INCOME = ("--target", "income", "--ignore", "pay", "--flip-labels", "1", "--steps", "2", "--quiet")
 

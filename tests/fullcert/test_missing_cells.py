@@ -102,6 +102,18 @@ def test_one_value_is_filled_in(holes: Path, how: str, value: float | str | None
     assert value is None or made.fill == value
 
 
+def test_a_value_that_cannot_be_filled_in_is_told(holes: Path) -> None:
+    with pytest.raises(Mistake, match="--impute income: that column is predicted; --drop-unlabelled"):
+        load(options(holes, impute=("income=mode", "age=median"), flip_labels=1))
+    columns = people(30)
+    columns["age"][4] = "?"
+    marked = write_csv(holes.parent / "marked.csv", columns)
+    with pytest.raises(
+        Mistake, match=r"that column holds '\?': if it stands for a missing value, say --missing-mark \?"
+    ):
+        load(options(marked, impute=("age=median",), missing_mark=(), flip_labels=1))
+
+
 def test_a_value_from_data_inside_the_threat_is_declared(command: Command, holes: Path, tmp_path: Path) -> None:
     made = load(options(holes, impute=("age=mean",), tolerance=("age=1",))).encoding.column("age")
     assert made.fill_source == DECLARED and made.source == DECLARED

@@ -687,8 +687,67 @@ AUDIT = {
 def test_an_audit_has_a_section_of_its_own(opened: Opened) -> None:
     assert "What to check next" not in report.render(evaluation())
     page = report.render(evaluation(), {"audit": AUDIT})
-    assert "3 more predictions are certain" in page and "age 75.0 %" in page
-    assert "line 17" in page and "A-8, sample 8" in page and 'href="#audit"' in page
+    assert "3 more predictions are certain" in page and "age 75.0\u00a0%" in page
+    assert "line 17" in page and "A-8, sample 8" in page and 'href="#audit"' in page and ">Missing<" not in page
+
+
+@pytest.mark.parametrize("width", [1280, 390])
+def test_rows_to_check_say_what_is_missing_in_them(opened: Opened, width: int) -> None:
+    rows = [*AUDIT["checklist"]["rows"], {"line": 9, "sample": 1, "share": 0.3, "missing": ["Einkommen", "Beruf"]}]
+    listed = {"claim": "A forecast.", "rows": rows}
+    page = opened(evaluation(), width=width, beside={"audit": {**AUDIT, "audited": 1, "checklist": listed}})
+    table = page.locator("#audit table")
+    assert table.locator("th").all_inner_texts()[2] == "Missing"
+    assert table.locator("tbody td:nth-child(3)").all_inner_texts() == ["", "", "Einkommen, Beruf"]
+    expect(page.locator("#audit .lead")).to_contain_text("What 1 prediction leans on")
+    assert overflow(page) <= 0
+
+
+def voted(rows: int = 60) -> dict[str, Any]:
+    """An evaluation of members that vote: samples have votes and what those withstand, and no bounds."""
+    no_bounds = {"margin": None, "lower": [], "upper": []}
+    given = [
+        {**row, **no_bounds, "votes": 3 + row["row"] % 3, "withstands": row["row"] % 7}
+        for row in map(sample, range(rows))
+    ]
+    given[0]["withstands"] = None
+    return evaluation(samples=rows) | {"samples": given, "plane": None, "radii": [], "steps": [], "layers": []}
+
+
+def test_votes_are_shown_with_what_they_withstand(opened: Opened) -> None:
+    page = opened(voted())
+    heads = page.locator("#table th").all_inner_texts()
+    assert [head.strip() for head in heads][-2:] == ["Votes", "Withstands"] and not any(
+        "Bounds" in head for head in heads
+    )
+    page.locator("#table th button", has_text="Withstands").click()
+    page.locator("#table th button", has_text="Withstands").click()
+    shown = page.locator("#table tbody td:last-child").all_inner_texts()
+    assert shown[:3] == ["6", "6", "6"]
+    listed = page.locator("#review tbody td:last-child").all_inner_texts()
+    assert page.locator("#review th").last.inner_text() == "Withstands" and listed[-1] == "nothing"
+    assert listed[:-1] == sorted(listed[:-1], reverse=True)
+    expect(page.locator("#samples .lead")).to_contain_text("can be changed without changing it")
+
+
+def test_a_table_with_lines_and_ids_fits_a_screen(opened: Opened) -> None:
+    """Nothing of it is cut off, and a true value beyond all bounds is drawn within the axis."""
+    places = [{"line": 1000 + number, "id": f"plymouth satellite {number}"} for number in range(200)]
+    for given in (evaluation(), regression()):
+        rows = [{**row, **place} for row, place in zip(given["samples"], places, strict=False)]
+        if given["task"] == "regression":
+            rows = [{**row, "true": 3.0 * (row["upper"][0] + 1.0)} for row in rows]
+        page = opened({**given, "samples": rows}, width=1280)
+        box = page.locator("#samples .box")
+        assert box.evaluate("box => box.scrollWidth - box.clientWidth") <= 0
+        for mark in page.locator("#table .truth").all()[:5]:
+            assert 2 < float(mark.get_attribute("d")[1:].split(" ")[0]) < 118  # type: ignore[index]
+
+
+def test_flags_and_their_values_stay_together() -> None:
+    words = report.page.flags("Try --steps 1 (or --lr 0.5), or <b> and fullcert audit.")
+    one, other = ('<span class="flag">--steps 1</span>', '<span class="flag">--lr 0.5</span>')
+    assert str(words) == f"Try {one} (or {other}), or &lt;b&gt; and fullcert audit."
 
 
 def curve(unit: str = "k", attacked: bool = True) -> dict[str, Any]:

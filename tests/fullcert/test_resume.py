@@ -171,7 +171,7 @@ def test_an_interrupt_between_two_logs_loses_no_step(
     command: Command, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, uninterrupted: Path
 ) -> None:
     """While accuracies are measured, the step is made and its line is not written yet."""
-    from fullcert.stepping import StepLog
+    from fullcert.step_log import StepLog
 
     measured, calls = StepLog._measured, []
 

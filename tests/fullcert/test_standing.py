@@ -45,7 +45,7 @@ def test_the_test_set_of_the_run_gives_a_curve_for_its_report(command: Command, 
     assert points[max(points)] == pytest.approx(metrics["certified_accuracy"]) if max(points) == 3 else points
     assert told["curve"]["nominal_accuracy"] == pytest.approx(metrics["nominal_accuracy"])
     assert json.loads((run / "curve.json").read_text()) == told["curve"]
-    assert {"row", "label", "withstands", "true"} == told["rows"][0].keys()
+    assert {"row", "line", "label", "withstands", "true"} == told["rows"][0].keys()
     assert "What the predictions withstand" not in (run / "report.html").read_text()
     assert command("report", run).code == 0
     page = (run / "report.html").read_text()
@@ -81,6 +81,8 @@ def test_mistakes_are_one_sentence(command: Command, run: Path, rows: Path, tmp_
         command("certify", run, rows, "--withstands", "--over", "epsilon", "--quiet")
     )
     assert "no run at" in sentence(command("certify", tmp_path / "none", "--withstands", "--quiet"))
+    for flags in (("--cuts", "3"), ("--epsilon", "0.1"), ("--tolerance", "none")):
+        assert f"{flags[0]} is about rows of a file" in sentence(command("certify", run, "--withstands", *flags))
     out = tmp_path / "interval"
     flags = ("--dataset", "iris", "--flip-labels", "1", "--domain", "interval", "--steps", "1", "--quiet")
     assert run_main("train", *flags, "--out", out) == 0

@@ -15,11 +15,20 @@ def test_small_steps_get_one_thread_and_large_ones_all() -> None:
     assert startup.threads_for(10**6, 1000, None) == startup.cores()
 
 
-def test_waiting_threads_sleep_unless_told_otherwise(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_threads_sleep_and_memory_is_kept_unless_told_otherwise(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "modules", {name: part for name, part in sys.modules.items() if name != "torch"})
+    monkeypatch.setattr(startup, "_keeps_memory", lambda: True)
     monkeypatch.setattr(os, "environ", {"OMP_WAIT_POLICY": "ACTIVE"})
-    startup.waits_passively()
-    assert os.environ == {"OMP_WAIT_POLICY": "ACTIVE", "GOMP_SPINCOUNT": "0", "KMP_BLOCKTIME": "0"}
+    startup.before_torch()
+    sleeping = {"OMP_WAIT_POLICY": "ACTIVE", "GOMP_SPINCOUNT": "0", "KMP_BLOCKTIME": "0"}
+    assert os.environ == {**sleeping, "THP_MEM_ALLOC_ENABLE": "1"}
+
+
+def test_pages_stay_as_they_are_where_memory_is_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "modules", {name: part for name, part in sys.modules.items() if name != "torch"})
+    monkeypatch.setattr(os, "environ", {"MALLOC_ARENA_MAX": "1"})
+    startup.before_torch()
+    assert "THP_MEM_ALLOC_ENABLE" not in os.environ and os.environ["OMP_WAIT_POLICY"] == "PASSIVE"
 
 
 PROGRAM = """
@@ -57,6 +66,7 @@ for case in [
     ["audit", "nowhere"], ["audit", ".", "no.csv"], ["audit", ".", "--verified", "no.csv"], ["attack", "nowhere"],
     ["attack", ".", "--out", "no/x.npz"], ["verify", "nowhere"], ["verify", ".", "--key", "no.pub"],
     ["sign", "nowhere", "--key", "no"], ["sign", ".", "--key", "no"], ["certify", "nowhere", "no.csv"],
+    ["certify", "nowhere", "--withstands"],
     ["report", "nowhere"], ["inspect", "no.csv"], ["train", "--data", "no.csv", "--target", "x"],
     ["train", "--config", "no.toml"], ["tune", "--data", "no.csv", "--target", "x"], ["tune", "--out", "no/x.toml"],
     ["sweep", "--data", "no.csv", "--target", "x", "--flips", "1"], ["sweep", "--flips", "1", "--recipe", "no.toml"],

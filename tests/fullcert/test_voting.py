@@ -48,7 +48,15 @@ def test_the_vote_is_that_of_the_library(command: Command, run: Path) -> None:
 def test_new_rows_are_voted_on(command: Command, run: Path, tmp_path: Path) -> None:
     rows = write_csv(tmp_path / "rows.csv", {name: [0.1, 0.9] for name in "abcd"})
     told = json.loads(command("certify", run, rows, "--json", "-", "--quiet").out)
-    assert told["samples"] == 2 and told["rows"][0].keys() == {"row", "label", "certified", "votes", "withstands"}
+    assert told["samples"] == 2 and told["rows"][1].keys() == {
+        "row",
+        "line",
+        "label",
+        "certified",
+        "votes",
+        "withstands",
+    }
+    assert told["rows"][1]["line"] == 3
     assert "90" in told["claim"]
     assert command("certify", run, rows).code == 0
 
@@ -116,6 +124,8 @@ def test_mistakes_are_one_sentence(command: Command, table: Path, tmp_path: Path
     assert "one model" in sentence(command("train", *iris, "--flip-labels", "1", "--tensorboard", tmp_path, *out))
     data = ("--data", table, "--target", "income", "--ignore", "pay", "--members", "3")
     assert "flipped labels only" in sentence(command("train", *data, "--remove", "1", *out))
+    beside = ("--flip-labels", "1", "--missing", "age=20:70")
+    assert "--missing is about all of them: fill them with --impute" in sentence(command("train", *data, *beside, *out))
     pay = ("--data", table, "--target", "pay", "--ignore", "income", "--regression", "--members", "3")
     assert "vote for classes" in sentence(command("train", *pay, "--remove", "1", *out))
     assert not (tmp_path / "run").exists() and "--members" in command("train", "--help").out

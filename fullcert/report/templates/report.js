@@ -55,7 +55,7 @@
       shown = Math.min(Math.max(index, 0), rows.length - 1);
       cursor.setAttribute("aria-valuenow", String(shown));
       cursor.setAttribute("aria-valuetext", words(rows[shown]));
-      find(".reading", figure).textContent = words(rows[shown]);
+      find(".reading", figure).textContent = words(rows[shown]).replaceAll(" %", "\u00a0%");
       mark(visible);
     }
     function point(event) {
@@ -119,6 +119,8 @@
     status: (index) => data.certified[index],
     rightness: right,
     margin: (index) => data.margin[index],
+    votes: (index) => data.votes[index],
+    withstands: (index) => data.withstands[index],
     lower: (index) => data.lower[index][0] ?? null,
     upper: (index) => data.upper[index][0] ?? null,
     width: (index) => data.width[index],
@@ -150,7 +152,7 @@
 
   // one axis for all intervals, with zero in it; the few that reach furthest are cut off at its ends
   const [lowest, highest] = [data.lower, data.upper].map((columns, high) => {
-    const ends = columns.flat().filter((value) => value !== null).sort((a, b) => a - b);
+    const ends = [...columns.flat(), ...(regression ? data.true : [])].filter((value) => value !== null).sort((a, b) => a - b);
     const last = ends.length - 1;
     const end = ends.length ? ends[high ? Math.ceil(last * 0.98) : Math.floor(last * 0.02)] : 0;
     return high ? Math.max(end, 0) : Math.min(end, 0);
@@ -211,7 +213,7 @@
   const cells = {
     row: (index) => element("td", written(data.row[index]), "numeric"),
     line: (index) => element("td", written(data.line[index]), "numeric"),
-    id: (index) => element("td", data.id[index] ?? "–", "wide"),
+    id: (index) => element("td", data.id[index] ?? "–", "wide name"),
     drawn: spanned,
     true: (index) => element("td", regression ? written(data.true[index]) : named("true")(index) ?? "–", regression ? "numeric" : "wide"),
     label: (index) => element("td", regression ? written(data.label[index]) : named("label")(index) ?? "–", regression ? "numeric" : "wide"),
@@ -222,6 +224,8 @@
     },
     rightness: (index) => element("td", right(index) ?? "–", right(index) === "wrong" ? "wrong-word" : ""),
     margin: (index) => element("td", written(data.margin[index]), "numeric"),
+    votes: (index) => element("td", written(data.votes[index]), "numeric"),
+    withstands: (index) => element("td", written(data.withstands[index]), "numeric"),
     lower: (index) => element("td", written(keys.lower(index)), "numeric"),
     upper: (index) => element("td", written(keys.upper(index)), "numeric"),
     width: (index) => {
@@ -278,7 +282,7 @@
     });
     for (const heading of headings) {
       const { key } = heading.dataset;
-      if (["row", "line", "margin", "lower", "upper"].includes(key) || (regression && !["status", "id", "drawn"].includes(key))) heading.classList.add("numeric");
+      if (["row", "line", "margin", "votes", "withstands", "lower", "upper"].includes(key) || (regression && !["status", "id", "drawn"].includes(key))) heading.classList.add("numeric");
       if (key === (regression ? "drawn" : "width")) heading.append(axis());
       find("button", heading)?.addEventListener("click", () => {
         const again = state.key === heading.dataset.key;

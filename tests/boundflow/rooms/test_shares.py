@@ -20,12 +20,12 @@ from torch import Tensor
 
 import boundflow as bf
 from boundflow.budgets import Columns, Kind, Part
-from boundflow.context import using
 from boundflow.forms import Form
 from boundflow.ranks import Ranks
 from boundflow.rows import Rows
 from boundflow.sample_axis import SampleAxis, Samples
 from boundflow.shares import Shares
+from boundflow.thread_context import using
 from boundflow.threats import Linf
 
 

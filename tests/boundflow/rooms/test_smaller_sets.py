@@ -14,8 +14,8 @@ from exact import ADVERSE, DTYPES, NORMAL, Exact, adverse, at_least, exact, numb
 from torch import Tensor, nn
 
 import boundflow as bf
-from boundflow.all_budgets import largest_budgets
 from boundflow.forms import Form
+from boundflow.largest_budgets import largest_budgets
 from boundflow.rows import Rows
 from boundflow.sets import Set
 from boundflow.smaller_threats import with_share

@@ -12,7 +12,9 @@ from exact import DTYPES, Exact, number
 from exact_sets import affine, cancelling_rows, holds, narrow, symbols
 from torch import Tensor
 
+from boundflow.forms import Form
 from boundflow.rules.softmax import log_softmax_last, softmax_last
+from boundflow.sets import Set
 
 DIGITS = 60
 
@@ -56,3 +58,41 @@ def test_probabilities_that_underflow(file: str, classes: int, dtype: torch.dtyp
     flushed[0, 0] = number(0)
     for operand in (narrow(logits), affine(symbols(), logits, cancelling_rows((1, classes), dtype, 0.0))):
         assert holds(softmax_last(operand), wanted) and holds(softmax_last(operand), flushed)
+
+
+@pytest.mark.parametrize("spread", [1e-3, 0.1, 1.0, 5.0])
+@pytest.mark.parametrize("classes", [3, 10])
+def test_logits_far_from_their_center(classes: int, spread: float) -> None:
+    """Every vertex of a box of logits, and random points: their probabilities are inside form and interval."""
+    generator = torch.Generator().manual_seed(classes)
+    center = 3 * torch.randn(classes, generator=generator, dtype=torch.float64)
+    corners = torch.cat(
+        (torch.eye(classes), -torch.eye(classes), torch.randn(200, classes, generator=generator).sign())
+    )
+    corners = torch.cat((corners, 2 * torch.rand(200, classes, generator=generator) - 1)).double()
+    space = symbols()
+    rows = space.fresh(classes)
+    for far in (spread, spread * torch.rand(classes, generator=generator, dtype=torch.float64)):
+        generators = (far * torch.eye(classes, dtype=torch.float64)).unsqueeze(1)
+        form = Form(center.unsqueeze(0), generators, torch.zeros(1, classes, dtype=torch.float64), rows)
+        reach = far * torch.ones(1, classes, dtype=torch.float64)
+        x = Set(torch.stack((form.center - reach, form.center + reach)), form, space)
+        p = softmax_last(x)
+        found = torch.softmax(center + corners * far, -1)
+        linear = p.form.center + torch.einsum("sk,knc->snc", corners, p.form.generators).squeeze(1)
+        assert bool(((found - linear).abs() <= p.form.radius).all())
+        assert bool((found >= p.bounds[0]).all()) and bool((found <= p.bounds[1]).all())
+
+
+@pytest.mark.parametrize("classes", [3, 10])
+def test_errors_of_small_moves_are_not_much_longer_than_they_must_be(classes: int) -> None:
+    """The radius is at most three times what points of the box really are off the tangent by."""
+    generator = torch.Generator().manual_seed(classes)
+    center, far, space = torch.randn(classes, generator=generator, dtype=torch.float64), 1e-3, symbols()
+    generators = (far * torch.eye(classes, dtype=torch.float64)).unsqueeze(1)
+    form = Form(center.unsqueeze(0), generators, torch.zeros(1, classes, dtype=torch.float64), space.fresh(classes))
+    p = softmax_last(Set(torch.stack((form.center - far, form.center + far)), form, space))
+    corners = torch.randn(4000, classes, generator=generator).sign().double()
+    linear = torch.einsum("sk,knc->snc", corners, p.form.generators).squeeze(1)
+    off = torch.softmax(center + corners * far, -1) - torch.softmax(center, -1) - linear
+    assert bool((2 * p.form.radius <= 3 * (off.amax(0) - off.amin(0))).all())

@@ -14,7 +14,7 @@ from exact_support import exact_support
 from torch import Tensor
 
 import boundflow as bf
-from boundflow import factored_support
+from boundflow import factored_support, processor_kernel
 from boundflow.budgets import Columns
 from boundflow.expansion import Expansion
 from boundflow.factored_support import groups, reach
@@ -102,6 +102,12 @@ class Product:
 
 def of(*values: float) -> Tensor:
     return torch.tensor(values, dtype=torch.float64)
+
+
+@pytest.fixture(autouse=True, params=[float("inf"), 0], ids=["in blocks", "by a kernel"])
+def on_a_processor(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Streams of a processor in both ways, however little there is to do."""
+    monkeypatch.setattr(processor_kernel, "WORTH_A_COMPILER", request.param)
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)

@@ -103,7 +103,7 @@ def left_alone(center: Tensor) -> Set:
     return Set(bounds, None, symbols(), clean=Remainder(bounds, None), along=along)
 
 
-@pytest.mark.parametrize("file", ["rules/linear.py", "rules/sample_sums.py"])
+@pytest.mark.parametrize("file", ["rules/linear.py", "rules/products_over_samples.py"])
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 def test_shares_of_samples_that_underflow(file: str, dtype: torch.dtype) -> None:
     """Every term of a mean, or of a product, is less than half of the smallest number, and all together are many."""

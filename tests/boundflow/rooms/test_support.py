@@ -12,6 +12,8 @@ from exact import ADVERSE, DTYPES, NORMAL, UNIT, Exact, adverse, at_least, exact
 from exact_support import exact_support, own_term
 from symbol_rooms import SAMPLES, Room, spaces
 
+import boundflow as bf
+from boundflow import expansion
 from boundflow.budgets import Columns, Kind, OwnTerms, Part, box, few_largest, largest, term
 from boundflow.expansion import Expansion
 from boundflow.factors import Factors, Softened
@@ -131,6 +133,77 @@ def test_what_an_expansion_is_off_by(kind: str, dtype: torch.dtype, count: int) 
     found, error = made.expanded(elements, rows)
     wanted = product(exact(elements[:, :count]), exact(weights))
     wanted[:, 2:5] += exact(elements[:, count:])
+    underflow = exact(torch.finfo(dtype).tiny)  # the radius of every rule pays for that: `rounding.tiny`
+    assert bool(np.all(exact(error) + underflow >= total(np.abs(exact(found) - wanted), 1)))
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("kind", ADVERSE)
+@pytest.mark.parametrize("count", [1, 5, 60])
+@pytest.mark.parametrize("head", [0, 7])
+@pytest.mark.parametrize("used", ["all", "few", "in another order"])
+def test_an_expansion_whose_last_rows_are_boxes(
+    kind: str, dtype: torch.dtype, count: int, head: int, used: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As a reduction leaves it: one row for each derived symbol comes last, and a product with those is a scaling."""
+    monkeypatch.setattr(expansion, "LOOK_FOR_ZEROS", -1)
+    derived, deep = Rows(np.arange(100, 100 + count)), Rows(np.arange(head + count))
+    weights = torch.cat((adverse(kind, (count, head), dtype, 4) / 14, adverse(kind, (count,), dtype, 6).diag() / 2), 1)
+    made = Expansion(derived, deep, weights)
+    assert made.boxes is not None and made.boxes.shape == (count,)
+    if count > 1:
+        weights[0, -1] = 2.0**-20  # of another scalar: not a box any more
+        assert Expansion(derived, deep, weights).boxes is None
+        weights[0, -1] = 0.0
+    order = np.arange(count)[:: -1 if used == "in another order" else 1]
+    rows = Rows(np.concatenate((derived.numbers[order], deep.numbers[-1:])))
+    elements = adverse(kind, (3, len(rows)), dtype, 5)
+    if used == "few":
+        elements[:, : count - count // 3] = 0.0
+    found, error = made.expanded(elements, rows)
+    wanted = product(exact(elements[:, :count]), exact(weights)[order])
+    wanted[:, -1:] += exact(elements[:, count:])
+    underflow = exact(torch.finfo(dtype).tiny)
+    assert bool(np.all(exact(error) + underflow >= total(np.abs(exact(found) - wanted), 1)))
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("kind", NORMAL)
+@pytest.mark.parametrize("last", [0.0, 0.5, 1 - 1e-6, 1.0])
+def test_the_support_of_symbols_that_are_free_of_each_other(kind: str, dtype: torch.dtype, last: float) -> None:
+    """Where an expansion is a diagonal, the box is the support: as long as that, and no longer than rounding."""
+    space, optimizer = bf.Symbols(bf.threats.Linf(0.1)), torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=1.0)
+    derived, deep, weights = space.fresh(5), space.fresh(5), torch.ones(5, dtype=dtype)
+    weights[-1] = last
+    space.expands(optimizer, Expansion(derived, deep, weights.diag()))
+    assert space.expansion is not None and space.expansion.diagonal is (last != 0.5)
+    generators, zero = adverse(kind, (5, 4), dtype), torch.zeros(4, dtype=dtype)
+    generators[-1] *= last != 0
+    found = space.support(Form(zero, generators, zero, derived))
+    wanted = total(np.abs(exact(generators)) * exact(weights)[:, None])
+    assert at_least(found[0], wanted)
+    assert bool(np.all(exact(found[0]) <= number(1.0001) * wanted))
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("kind", ADVERSE)
+@pytest.mark.parametrize("more", [False, True], ids=["one each", "two in one"])
+def test_elements_of_one_symbol_each(
+    kind: str, dtype: torch.dtype, more: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As parameters are after a reduction: in any order, also none, and beside deep rows."""
+    monkeypatch.setattr(expansion, "LOOK_FOR_ZEROS", 0)
+    derived, deep = Rows(np.arange(100, 105)), Rows(np.arange(7))
+    weights = adverse(kind, (5, 7), dtype, 4) / 7
+    rows = Rows(np.array([103, 100, 2, 104, 101, 102]))
+    elements = torch.zeros(4, 6, dtype=dtype)
+    elements[[0, 1, 2], [3, 0, 4]] = adverse(kind, (3,), dtype, 5)
+    elements[0, 2] = elements[0, 3]
+    if more:
+        elements[1, 1] = elements[1, 0]
+    found, error = Expansion(derived, deep, weights).expanded(elements, rows)
+    wanted = product(exact(elements[:, [1, 4, 5, 0, 3]]), exact(weights))
+    wanted[:, 2] += exact(elements[:, 2])
     underflow = exact(torch.finfo(dtype).tiny)  # the radius of every rule pays for that: `rounding.tiny`
     assert bool(np.all(exact(error) + underflow >= total(np.abs(exact(found) - wanted), 1)))
 

@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from . import rounding
 from .bounded import Bounded
 from .budgets import Columns, term
-from .context import using
+from .thread_context import using
 
 NUMBERS = 2**24  # coefficients that are held at a time
 

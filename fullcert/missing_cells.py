@@ -13,7 +13,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from fullcert.encoding import DECLARED, FIXED, SAME, Encoding, Number, Words, as_words
-from fullcert.fitting import Fill, Moves
+from fullcert.fitting import Fill, Moves, written_with
 from fullcert.mistakes import Mistake
 from fullcert.options import Options
 from fullcert.tables import Table, is_number, listed
@@ -33,8 +33,8 @@ def check_holes(table: Table, made: Encoding, options: Options) -> None:
         where = ", ".join(f"{name!r} ({holes[name]})" for name in found)
         raise Mistake(
             f"{table.path} has missing values in {where}: say in training what they can be with --missing "
-            f"{found[0]}=LOW:HIGH (without a range: the observed one), fill them with --impute {found[0]}=median, "
-            f"or leave the column out with --ignore {found[0]}"
+            f"{found[0]}=LOW:HIGH (without a range: the observed one), fill them with --impute {found[0]}=median, or "
+            f"leave the column out with --ignore {found[0]}; fullcert inspect {table.path} lists all there is to decide"
         )
 
 
@@ -80,6 +80,8 @@ def fills(options: Options, seen: Table, target: str, moves: Moves, trusted: boo
     """What stands in for missing values, from the rows that are learnt from."""
     by_column, for_others = parse_fills(options.impute)
     ranged = parse_ranges(options.missing, "--missing")
+    if target in by_column:
+        raise Mistake(f"--impute {target}: that column is predicted; --drop-unlabelled leaves out rows without a value")
     both = [name for name in by_column if name in ranged]
     if both:
         raise Mistake(f"--impute {both[0]} puts one value there, and --missing {both[0]} any: use one of them")
@@ -103,6 +105,10 @@ def _fill(options: Options, seen: Table, name: str, how: str, moves: Moves, trus
     if how not in STATISTICS:
         return Fill(_given(name, how, words, present), FIXED)
     if words and how != "mode":
+        odd = [word for word in dict.fromkeys(present.tolist()) if not written_with(word, options.decimal)]
+        if odd and len(odd) < 3 and name not in options.categorical:
+            advice = f"{odd[0]!r}: if it stands for a missing value, say --missing-mark {odd[0]}"
+            raise Mistake(f"--impute {name}={how} is for numbers, and that column holds {advice}")
         raise Mistake(f"--impute {name}={how} is for numbers, and that column holds categories: use mode or a category")
     if not len(present):
         raise Mistake(f"--impute {name}={how}: the training rows hold no value from which it could be taken")

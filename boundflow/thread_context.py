@@ -1,4 +1,4 @@
-"""How a run computes: whether roundings are charged, and how long the sums of plain PyTorch are.
+"""How a run computes, in whichever thread: whether roundings are charged, and how long the sums of plain PyTorch are.
 
 Nothing here belongs to the process. A space of symbols carries the arithmetic of its run; every rule takes it from the
 sets it is given and makes it that of the thread it runs in, for as long as it runs. So two runs in two threads do not

@@ -89,11 +89,21 @@ def by_owner(space: Symbols, given: Coefficients) -> list[OwnerTerms]:
 def by_column(space: Symbols, given: Coefficients) -> tuple[np.ndarray, Tensor]:
     """Columns, and how far each alone reaches within its budget: (2, elements, columns)."""
     owned = space.owners_and_parts(given.numbers)[1] >= 0
-    columns = space.columns(given.numbers)
+    columns = columns_of(space, given.numbers)
     distinct = np.unique(columns[owned])
     reaches = [total(by_owner(space, given.of(owned & (columns == column)))) for column in distinct.tolist()]
     empty = given.values.new_zeros(2, len(given.values), 0)
     return distinct, torch.stack(reaches, -1) if reaches else empty
+
+
+def columns_of(space: Symbols, numbers: np.ndarray) -> np.ndarray:
+    """The column that each symbol moves; the columns of one category count as the first of them."""
+    columns, parts = space.columns(numbers), space.owners_and_parts(numbers)[1]
+    for number, part in enumerate(space.table):
+        mine = (parts == number) & (columns >= 0)
+        if part.kind is Kind.SIMPLEX and mine.any():
+            columns[mine] = columns[mine].min()
+    return columns
 
 
 def total(terms: Sequence[OwnerTerms]) -> Tensor:

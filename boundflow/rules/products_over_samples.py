@@ -13,12 +13,12 @@ from torch import Tensor
 
 from .. import rounding
 from ..clean_state import Excess, OwnRows, without_own
-from ..context import keeps_by_sample, thread
 from ..forms import Form
 from ..operands import has_own_rows, only_touched, sample_axis
 from ..rows import NO_ROWS
 from ..sample_axis import Samples
 from ..sets import Set
+from ..thread_context import keeps_by_sample, thread
 from ..tuning import SUM_TERMS, SUM_TERMS_CUDA
 from .bilinear import Product, center_of_product, radius_of_product, row_products, without_own_rows
 from .structural import selected
