@@ -204,6 +204,7 @@ def check_record(record: Mapping[str, Any]) -> None:
     shape = record.get("input_shape")
     if shape is not None:
         require(isinstance(shape, list) and all(map(is_count, shape)), "its shape of one input is no list of sizes")
+    require(is_count(record.get("samples"), 1), "how many samples it was trained on is no number")
     void = record.get("void_at_step")
     require(void is None or is_count(void), "the step at which its bounds became void is no number")
     require(record.get("rounding", "outward") in ("outward", "nearest"), "its rounding is neither outward nor nearest")

@@ -71,7 +71,7 @@ class Ensemble:
             for certificate in certificates:
                 _require_one_budget(certificate)
         require_one_kind([certificate for certificates in self.members for certificate in certificates], "k")
-        shapes = {tuple(one.record["input_shape"]) for member in self.members for one in member}
+        shapes = {tuple(one.record.get("input_shape", ())) for member in self.members for one in member}
         if len(shapes) > 1:
             raise DifferentRuns("members of one ensemble answer for inputs of one shape")
 

@@ -188,6 +188,8 @@ CERTIFICATES: dict[str, tuple[Forgery, str]] = {
     "inputs of negative size": (say(input_shape=[-2]), "no list of sizes"),
     "inputs of a truth": (say(input_shape=[True]), "no list of sizes"),
     "another rounding": (say(rounding="inward"), "neither outward nor nearest"),
+    "samples in words": (say(samples="many"), "how many samples"),
+    "no samples": (say(samples=None), "how many samples"),
     "void at a word": (say(void_at_step="three"), "no number"),
     "another task": (say(task=["classification"]), "task"),
     "kept beside the record": (both(say(architecture=None), say(kept={"nominal/x": {}})), "not in its record"),
