@@ -83,8 +83,15 @@ STAYS: dict[str, str] = {
     "rules/softmax.py _two_classes: rounding.up(view.form.radius + charge)": (
         "the combination before it has charged 18 roundings of the modulus, which holds the radius, and takes eleven"
     ),
-    "rules/softmax.py _softmax_radius: rounding.up(radius.squeeze(-1) + charge)": (MEAN_VALUE),
-    "rules/softmax.py _softmax_radius: unit": MEAN_VALUE,
+    "rules/softmax.py _softmax_radius: rounding.up(error + kept + charge)": (
+        "an error is a product with a probability that is longer than it is by 14 (classes + 8) roundings, the charge "
+        "holds as many of a probability, and the radius is charged with the modulus; this sum takes two"
+    ),
+    "rules/softmax.py _by_mean_value: rounding.gamma(classes + 4, low.dtype)": MEAN_VALUE,
+    "rules/softmax.py _by_taylor: rounding.gamma(s.shape[-1] + 4, s.dtype)": (
+        "every probability here is longer than it is by 14 (classes + 8) roundings, and these bounds take 2 classes + "
+        "8 of what is multiplied by one; it stays for probabilities that are cut off at 1"
+    ),
     "rules/softmax.py log_softmax_last: rounding.deviation(softmax_bounds(view.bounds), p)": CONVEX,
     "rules/softmax.py log_softmax_last: rounding.up(error + kept + rounded)": (CONVEX),
     "rules/softmax.py log_softmax_last: unit": CONVEX,
