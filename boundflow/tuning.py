@@ -16,8 +16,9 @@ WORTH_ENDS = 0.02
 MOST_ENDS = 2**24
 
 # Multiplications up to which the probabilities of three and more classes get a support; above, they have the interval
-# of the logits' bounds. MNIST on 32 components, flipped labels: the same certified accuracy with and without.
-CHEAP_SUPPORT = 2**38
+# of the logits' bounds. Certified accuracy is the same with and without: MNIST on 32 components, flipped labels; digits
+# with 3 of them (33.4), in 12 s of a core instead of 27.
+CHEAP_SUPPORT = 2**33
 
 # --- how much is held at a time: chosen for caches and memory, not for tightness ---
 
