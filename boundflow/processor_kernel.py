@@ -31,7 +31,7 @@ import torch
 from torch import Tensor
 
 from .budgets import Kind
-from .context import thread
+from .thread_context import thread
 from .tuning import WORTH_A_COMPILER
 
 if TYPE_CHECKING:

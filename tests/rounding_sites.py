@@ -50,10 +50,12 @@ def _no_units() -> Iterator[None]:
     """Nothing is charged by what charges in every mode, as `rounding.whole_steps` does."""
     units = dict(rounding.UNIT)
     rounding.UNIT.update(dict.fromkeys(units, 0.0))
+    rounding._gamma.cache_clear()
     try:
         yield
     finally:
         rounding.UNIT.update(units)
+        rounding._gamma.cache_clear()
 
 
 class Switch:
@@ -128,10 +130,12 @@ def another_text(path: str, text: str) -> Iterator[None]:
     try:
         for f, code in zip(functions, before, strict=True):
             f.__code__ = made[_name(code)]
+        rounding._gamma.cache_clear()
         yield
     finally:
         for f, code in zip(functions, before, strict=True):
             f.__code__ = code
+        rounding._gamma.cache_clear()
 
 
 def _name(code: CodeType) -> tuple[str, int, tuple[str, ...]]:

@@ -83,14 +83,15 @@ STAYS: dict[str, str] = {
     "rules/softmax.py _two_classes: rounding.up(view.form.radius + charge)": (
         "the combination before it has charged 18 roundings of the modulus, which holds the radius, and takes eleven"
     ),
-    "rules/softmax.py _softmax_radius: rounding.up(error + kept + charge)": (
-        "an error is a product with a probability that is longer than it is by 14 (classes + 8) roundings, the charge "
-        "holds as many of a probability, and the radius is charged with the modulus; this sum takes two"
+    "rules/softmax.py _by_taylor: rounding.gamma(s.shape[-1] + 4, s.dtype)": (
+        "every probability that is counted was widened by 28 (classes + 8) roundings of itself (`_logit_error`, twice) "
+        "or is 1 less one that was, and this takes 2 classes + 8; where one is cut off at 1, the smaller of two errors "
+        "is that of the others. It stays for probabilities that are known better"
     ),
     "rules/softmax.py _by_mean_value: rounding.gamma(classes + 4, low.dtype)": MEAN_VALUE,
-    "rules/softmax.py _by_taylor: rounding.gamma(s.shape[-1] + 4, s.dtype)": (
-        "every probability here is longer than it is by 14 (classes + 8) roundings, and these bounds take 2 classes + "
-        "8 of what is multiplied by one; it stays for probabilities that are cut off at 1"
+    "rules/softmax.py _softmax_radius: rounding.up(error + kept + charge)": (
+        "two roundings are missed: of `error`, which is longer by 2 classes + 16 of itself and takes 2 classes + 8; of "
+        "`kept`, of whose moduli `charge` holds 2 classes + 16; and of `charge`, which holds ten of itself"
     ),
     "rules/softmax.py log_softmax_last: rounding.deviation(softmax_bounds(view.bounds), p)": CONVEX,
     "rules/softmax.py log_softmax_last: rounding.up(error + kept + rounded)": (CONVEX),

@@ -145,12 +145,16 @@ def test_gradients_of_two_pieces_added_up(kind: str, dtype: torch.dtype) -> None
 @pytest.mark.parametrize("kind", ADVERSE)
 @pytest.mark.parametrize("scale", [1.0, 0.3, 2.0**-13])
 def test_one_middle_for_both_states(kind: str, dtype: torch.dtype, scale: float) -> None:
-    """What lies between 0 and a length is no further from the middle than is said, in both states."""
+    """What lies between 0, or another end, and a length is no further from the middle than is said, in both states."""
     touched, clean = adverse(kind, (6, SIZE), dtype).abs(), adverse(kind, (6, SIZE), dtype, 1).abs() * scale
     over: States[Set] = States(found=SampleAxis(-2, Samples(np.arange(6), 2)))
     middle, off = over.middle([torch.maximum(touched, clean), clean])
     for far, length in zip(off, (torch.maximum(touched, clean), clean), strict=True):
         assert at_least(far, np.maximum(exact(middle), exact(length) - exact(middle)))
+    below, above = (clean, 0.3 * clean), (touched, 0.3 * touched)
+    middle, off = over.middle(above, below)
+    for far, down, up in zip(off, below, above, strict=True):
+        assert at_least(far, np.maximum(exact(down) + exact(middle), exact(up) - exact(middle)))
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
