@@ -270,8 +270,8 @@ class Auditor:
         if not self.regression:
             return Checklist(chosen, undecided[after.certified.cpu().numpy()], open_cells, missing=missing)
         before = certificate.predict(asked, threat=self.threat, chunk=self.chunk)
-        widths = (float(answers.width.double().mean()) for answers in (before, after))
-        return Checklist(chosen, np.empty(0, dtype=np.int64), open_cells, *widths, missing)
+        narrower, wider = (float(answers.width.double().mean()) for answers in (after, before))
+        return Checklist(chosen, np.empty(0, dtype=np.int64), open_cells, wider, narrower, missing)
 
     def _missing(self, chosen: np.ndarray) -> tuple[tuple[int, ...], ...]:
         """The columns of each sample in which nothing is recorded."""

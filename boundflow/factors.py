@@ -37,7 +37,7 @@ class Factors:
         first = self.a.center.numel() * derived if len(self.a.rows) else 0
         second = 0 if self._parameter else self.b.center.numel() * derived
         factors = first + second + 2 * inner * count * width
-        large = count * width * expansion.everywhere >= STREAM_FROM
+        large = count * width * expansion.everywhere * thread.arithmetic.trial_of >= STREAM_FROM
         return (1 if large else 4) * factors < count * width * derived
 
     @property

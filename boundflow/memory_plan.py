@@ -7,8 +7,8 @@ two), the largest tensor of a step is the expansion (M, K), and a sample of a pi
 
 with c, s, a and e copies that live at a time, as measured (`tuning.py`); before the first trained layer activations
 have own rows alone. So rows of samples are kept where they fit beside a piece of a batch, batches come in pieces that
-fit (`chunks.py`), and what cannot fit is refused with what would. On a CPU pieces are also not larger than what an
-allocator keeps: memory that the system clears for each tensor costs more than what is computed in it.
+fit (`chunks.py`), and what cannot fit is refused with what would. On a CPU pieces are also not larger than it
+takes to be fast: fresh memory costs more than what is computed in it.
 """
 
 from __future__ import annotations
@@ -139,7 +139,7 @@ class Need:
         return self.state + FEWEST_SAMPLES * self.sample
 
     def fastest(self, prepared: Prepared, samples: int) -> int:
-        """The size of pieces whose tensors an allocator keeps, on a CPU, where a batch has tensors far beyond that."""
+        """The size of pieces that take least time, on a CPU, where a batch has tensors far beyond that."""
         if prepared.x.is_cuda or samples * self.largest <= WORTH_PIECES * PIECE:
             return samples
         return max(FEWEST_SAMPLES, int(PIECE / self.largest))

@@ -31,6 +31,7 @@ import torch
 from torch import Tensor
 
 from .budgets import Kind
+from .thread_context import thread
 from .tuning import WORTH_A_COMPILER
 
 if TYPE_CHECKING:
@@ -229,7 +230,8 @@ def _library() -> Any:
 def usable(stream: Stream) -> bool:
     """Whether there is a kernel for this stream, and enough to do for it."""
     lines, (units, width, _, owners) = stream.lines, stream.weights.shape
-    if lines.device.type != "cpu" or len(lines) * units * width * owners < WORTH_A_COMPILER:
+    work = len(lines) * units * width * owners * thread.arithmetic.trial_of
+    if lines.device.type != "cpu" or work < WORTH_A_COMPILER:
         return False
     with _compiling:
         return _library() is not None

@@ -96,7 +96,7 @@ def outward(bounds: Tensor) -> Tensor:
     arithmetic = thread.arithmetic
     if not arithmetic.outward:
         return bounds
-    if arithmetic.deferred is not None:
+    if arithmetic.deferred is not None and not bounds.is_cuda:  # a GPU has it for many numbers at a time
         return _outward_compiled(bounds)
     return torch.nextafter(bounds, _infinities(bounds.dim(), bounds.dtype, bounds.device))
 

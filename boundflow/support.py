@@ -92,7 +92,7 @@ class Support:
         """Whether the support of a form whose elements depend on all derived symbols takes little enough work."""
         expansion = self.space.expansion
         inner = 1 if expansion is None else 1 + len(expansion.derived) * expansion.everywhere
-        return form.center.numel() * inner <= CHEAP_SUPPORT
+        return form.center.numel() * inner * self.space.arithmetic.trial_of <= CHEAP_SUPPORT
 
     def _width(self, columns: Columns, expansion: Expansion) -> int:
         """How many symbols the columns hold; of several processes about as many as each, which is the same for all."""
@@ -104,7 +104,7 @@ class Support:
     ) -> Tensor | None:
         """The same for a large product, without writing its coefficients out; None where that does not apply."""
         shares = self.space.arithmetic.shares
-        size = form.center.numel() * self._width(columns, expansion)
+        size = form.center.numel() * self._width(columns, expansion) * self.space.arithmetic.trial_of
         if size < STREAM_FROM or form.axis not in (None, -2):
             return None
         if shares is None:

@@ -15,6 +15,7 @@ from dataclasses import replace
 
 import numpy as np
 import torch
+from boundflow.context import thread, using
 
 import boundflow as bf
 from fullcert import threats
@@ -42,11 +43,11 @@ def seconds(recipe: Recipe, clock: Clock = time.perf_counter) -> float | None:
     scalars = sum(parameter.numel() for parameter in recipe.initial.parameters() if parameter.requires_grad)
     if size < 8 * FIRST or (steps * size < WORTH and steps * size * scalars < WORTH_SCALARS):
         return None
+    met = min(len(recipe.data.train.labels), steps * size)  # samples whose symbols meet those of a batch in the end
     try:
-        tried = _trials(recipe, size, clock)
+        tried = _trials(recipe, size, met, clock)
     except (ValueError, bf.BoundFlowError):  # what is wrong with a recipe is said by the run itself
         return None
-    met = min(len(recipe.data.train.labels), steps * size)  # samples whose symbols meet those of a batch in the end
     one = float(_curve({count: second for count, (second, _) in tried.items()}) @ (1, size, size * met))
     second, third = tried[max(tried)]
     growth = max(0.0, third / second - 1) if second > 0 else 0.0
@@ -54,11 +55,16 @@ def seconds(recipe: Recipe, clock: Clock = time.perf_counter) -> float | None:
     return one * sum(1 + growth * (min(step, last) - 2) for step in range(2, steps + 2))
 
 
-def _trials(recipe: Recipe, size: int, clock: Clock) -> dict[int, tuple[float, float]]:
-    """By samples, what the second and the third step take: twice as many each time, at least three trials."""
+def _trials(recipe: Recipe, size: int, met: int, clock: Clock) -> dict[int, tuple[float, float]]:
+    """By samples, what the second and the third step take: twice as many each time, at least three trials.
+
+    Each leaves out what a step on ``size`` samples, with the symbols of ``met``, would leave out.
+    """
     tried: dict[int, tuple[float, float]] = {}
     for count in (FIRST << number for number in itertools.count()):
-        tried[count] = _steps(recipe, min(count, size), clock)
+        few = min(count, size)
+        with using(replace(thread.arithmetic, trial_of=size * met / few**2)):
+            tried[count] = _steps(recipe, few, clock)
         if 2 * count > size or (len(tried) > 2 and tried[count][0] > LONG):
             return tried
     raise AssertionError("sizes double")

@@ -5,9 +5,8 @@ busy process, two threads were four times slower than one. So they sleep instead
 loaded. And small tensors do not profit from several threads at all: how many are used goes by the work in a step.
 
 Large tensors are given back to the system when they are dropped, and the pages of the next ones are cleared again,
-which takes longer than most of what is computed in them. So the allocator keeps what it has had, for tensors up to the
-32 MB that it does so at most, and pages are large. A modulus of 10 MB that were not held before takes 0.5 ms of a core
-instead of 1.5, and of 60 MB 16 ms instead of 32.
+which takes longer than most of what is computed in them. So the allocator keeps what it has had, and pages are large. A
+modulus of 10 MB that were not held before takes 0.5 to 1 ms of a core instead of 1.5, and of 60 MB 12 ms instead of 32.
 """
 
 import ctypes
@@ -17,8 +16,7 @@ from typing import Any
 
 PASSIVE = {"OMP_WAIT_POLICY": "PASSIVE", "GOMP_SPINCOUNT": "0", "KMP_BLOCKTIME": "0"}
 LARGE_PAGES = {"THP_MEM_ALLOC_ENABLE": "1"}
-# of malloc.h: below which size memory is kept, and how much of it at most
-MMAP_THRESHOLD, TRIM_THRESHOLD = (-3, 32 << 20), (-1, 2**31 - 1)
+NO_MMAP, NO_TRIM = (-4, 0), (-1, -1)  # of malloc.h: nothing is mapped by itself, and nothing given back
 # Products in a step from which two threads are faster than one on an idle machine; on a busy one they hardly ever are.
 WORTH_THREADS = 2**30
 OF_INTERVALS = 6  # products that a layer has for each of the plain one
@@ -37,7 +35,7 @@ def _keeps_memory() -> bool:
     if not sys.platform.startswith("linux") or any(name.startswith("MALLOC_") for name in os.environ):
         return False
     tell = getattr(ctypes.CDLL(None), "mallopt", None)
-    return tell is not None and all(tell(*setting) == 1 for setting in (MMAP_THRESHOLD, TRIM_THRESHOLD))
+    return tell is not None and all(tell(*setting) == 1 for setting in (NO_MMAP, NO_TRIM))
 
 
 def threads_for(parameters: int, samples: int, rows: int | None) -> int:

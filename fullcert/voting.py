@@ -189,8 +189,8 @@ class Tested:
             label = {"true": names[int(self.true[row])], "label": names[int(self.vote.label[row])]}
             withstood = int(self.vote.withstood[row])
             told = {"votes": int(votes[row]), "withstands": None if withstood < 0 else withstood}
-            certified = {"certified": bool(self.certified[row]), "margin": None, "lower": [], "upper": []}
-            rows.append({**place, **label, **certified, **told})
+            no_bounds: dict[str, Any] = {"margin": None, "lower": [], "upper": []}
+            rows.append({**place, **label, "certified": bool(self.certified[row]), **no_bounds, **told})
         return rows
 
 

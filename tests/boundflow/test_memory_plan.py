@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 import boundflow as bf
-from boundflow import training
+from boundflow import memory_plan, training
 from boundflow.clean_state import Excess
 from boundflow.forms import Form
 from boundflow.memory_plan import Need, Owned, _owned
@@ -102,6 +102,17 @@ def test_the_rows_of_a_step_are_freed_with_it() -> None:
     finally:
         gc.enable()
     assert alive[1] == alive[2] == alive[3]
+
+
+def test_pieces_are_not_larger_than_is_fastest(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The largest tensor of a piece: the widest layer that depends on what is trained, over all rows."""
+    model = nn.Sequential(nn.Flatten(), nn.Linear(5, 4), nn.Tanh(), nn.Linear(4, 1)).double()
+    prepared = Prepared(model, data(400, 5, 2), LABELS, bf.Recipe(loss="bce"))
+    need = Need.of(prepared, [torch.arange(400)], Owned(1, 400))
+    assert need.largest == 8 * 4 * (29 + 1)
+    assert need.fastest(prepared, 400) == 400
+    monkeypatch.setattr(memory_plan, "PIECE", 50 * need.largest)
+    assert need.fastest(prepared, 100) == 100 and need.fastest(prepared, 400) == 50
 
 
 @pytest.mark.parametrize("tracks", [True, False])

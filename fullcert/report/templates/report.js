@@ -54,8 +54,9 @@
     function show(index, visible) {
       shown = Math.min(Math.max(index, 0), rows.length - 1);
       cursor.setAttribute("aria-valuenow", String(shown));
-      cursor.setAttribute("aria-valuetext", words(rows[shown]));
-      find(".reading", figure).textContent = words(rows[shown]).replaceAll(" %", "\u00a0%");
+      const told = words(rows[shown]).replaceAll(" %", "\u00a0%"); // no line ends before a %
+      cursor.setAttribute("aria-valuetext", told);
+      find(".reading", figure).textContent = told;
       mark(visible);
     }
     function point(event) {

@@ -159,6 +159,19 @@ def test_one_middle_for_both_states(kind: str, dtype: torch.dtype, scale: float)
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("kind", ADVERSE)
+@pytest.mark.parametrize("states", [1, 2])
+def test_one_middle_between_two_ends(kind: str, dtype: torch.dtype, states: int) -> None:
+    """What lies between -below and above is no further from the middle than is said, in every state."""
+    above, below = ([adverse(kind, (6, SIZE), dtype, seed + side).abs() for seed in range(2)] for side in (0, 2))
+    above, below = above[:states], below[:states]
+    over: States[Set] = States(found=SampleAxis(-2, Samples(np.arange(6), 2)) if states == 2 else None)
+    middle, off = over.middle(above, below)
+    for far, up, down in zip(off, above, below, strict=True):
+        assert at_least(far, np.maximum(exact(middle) + exact(down), exact(up) - exact(middle)))
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("kind", ADVERSE)
 @pytest.mark.parametrize("terms", [1, 40])
 def test_all_of_a_move(kind: str, dtype: torch.dtype, terms: int) -> None:
     """Where own rows are cleared, touching adds the distance of the intervals and the roundings of its terms."""

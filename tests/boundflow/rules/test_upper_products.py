@@ -63,8 +63,9 @@ def test_elsewhere_it_is_the_product_of_pytorch():
 
 
 def test_long_sums_whose_digits_are_cut_off(large):
-    x, y = torch.full((1, 8192), 1 + 2.0**-7), torch.full((8192, 1), 1 + 2.0**-7)
-    assert Fraction(upper_product(torch.mm, x, y).item()) >= 8192 * Fraction(1 + 2.0**-7) ** 2
+    number = 1 + 85 * 2.0**-7
+    x, y = torch.full((1, 8192), number), torch.full((8192, 1), number)
+    assert Fraction(upper_product(torch.mm, x, y).item()) >= 8192 * Fraction(number) ** 2
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
