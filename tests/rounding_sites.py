@@ -109,7 +109,10 @@ def laws(path: Path) -> list[Law]:
 
 
 def _cases(path: Path, name: str, test: Any) -> Iterator[Law]:
-    marks = [mark for mark in getattr(test, "pytestmark", []) if mark.name == "parametrize"]
+    every = getattr(test, "pytestmark", [])
+    if any(mark.name == "skip" or (mark.name == "skipif" and mark.args[0]) for mark in every):
+        return
+    marks = [mark for mark in every if mark.name == "parametrize"]
     axes = [[(mark, value) for value in mark.args[1]] for mark in marks]  # the last decorator varies fastest
     for chosen in itertools.product(*reversed(axes)):
         given: dict[str, Any] = {}

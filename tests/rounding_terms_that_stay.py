@@ -42,6 +42,10 @@ STAYS: dict[str, str] = {
     "shares.py Shares.moduli: rounding.up(found[:, 0].amax(0) + self.ranks.added(found[:, 1]))": (
         "both summands are boxes of n rows, whose gamma(n) holds n + 6 roundings more than they take; one is missed"
     ),
+    "factors.py Factors.part: unit (2)": (
+        "the bias may be the first of inner + 2 terms, and is then rounded with each of the others; of these roundings "
+        "its own error holds ten. The products at hand add it last, and round it twice"
+    ),
     "rules/bilinear.py radius_of_product: rounding.up(radius)": SPARE_CHARGE,
     "rules/bilinear.py radius_of_product: rounding.up(second.radius + rounded)": SPARE_CHARGE,
     "rules/bilinear.py radius_of_product: rounding.up(a.form.radius + charge * a.form.modulus)": SPARE_CHARGE,
