@@ -141,7 +141,7 @@ def public_key(path: Path) -> "Ed25519PublicKey":
 def _loaded(path: Path, kind: str) -> Any:
     """A key of any kind, from PEM; a private one where there is one."""
     serialization = _cryptography()
-    from cryptography.exceptions import UnsupportedAlgorithm
+    from cryptography.exceptions import InternalError, UnsupportedAlgorithm
 
     try:
         text = content(path, TEXT)
@@ -150,7 +150,7 @@ def _loaded(path: Path, kind: str) -> Any:
         return serialization.load_pem_public_key(text)
     except OSError as error:
         raise Mistake(f"cannot read the key {path}: {error.strerror}") from None
-    except (ValueError, TypeError, UnsupportedAlgorithm):  # no key, or one that is locked with a password
+    except (ValueError, TypeError, UnsupportedAlgorithm, InternalError):  # no key, damaged, or locked with a password
         raise Mistake(f"{path} holds no {kind} key without a password, in PEM") from None
 
 

@@ -12,6 +12,8 @@ from commands import Command, run_main, sentence
 from forging import forged
 
 from boundflow import certificate_files
+from fullcert import signing
+from fullcert.mistakes import Mistake
 
 NONE = {
     "a list": "[]",
@@ -145,6 +147,20 @@ def test_keys(command: Command, finished: Path, run: Path, tmp_path: Path) -> No
     assert "holds no public key" in sentence(command("verify", run, "--key", tmp_path / "key"))
     assert "cannot read the key" in sentence(command("verify", run, "--key", tmp_path / "absent"))
     assert not (run / "signature.json").exists()
+
+
+def test_a_key_that_openssl_trips_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Some damaged keys are an error of OpenSSL that cryptography has no name for."""
+    exceptions = pytest.importorskip("cryptography.exceptions")
+    from cryptography.hazmat.primitives import serialization
+
+    def trips(*given: object, **options: object) -> None:
+        raise exceptions.InternalError("unknown", [])
+
+    monkeypatch.setattr(serialization, "load_pem_private_key", trips)
+    (tmp_path / "key").write_bytes(b"-----BEGIN PRIVATE KEY-----")
+    with pytest.raises(Mistake, match="holds no private key"):
+        signing.private_key(tmp_path / "key")
 
 
 def test_a_new_run_is_not_signed_by_the_old_signature(command: Command, finished: Path, run: Path) -> None:
