@@ -181,7 +181,8 @@ def check_space(found: dict[str, Tensor], weights: Tensor | None, symbols: Symbo
     raw = found["raw"]
     fits = raw.dtype is torch.uint8 and raw.dim() == 1 and len(raw) == 16 * len(samples)
     require(fits, "the fingerprints of its samples are not as many as the samples")
-    require(is_count(-own - 1) and is_count(steps), "it does not say how many symbols and steps there were")
+    fits = is_count(-own - 1) and own > -(2**62) and is_count(steps)  # own rows are counted downwards, and go on
+    require(fits, "it does not say how many symbols and steps there were")
     require(
         ("derived" in found) == ("deep" in found) == (weights is not None), "what derived symbols stand for is missing"
     )

@@ -22,7 +22,7 @@ import warnings
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from readers import NAMES, File, Unwritable, files_of
+from readers import NAMES, File, Readers, Unwritable
 
 import boundflow as bf
 from fullcert.mistakes import Mistake
@@ -75,10 +75,10 @@ def attempt(file: File, path: Path, found: Findings) -> None:
             shutil.copy(path, path.with_name(f"wrong-{len(found.wrong)}-{path.name}"))
 
 
-def fuzz(name: str, folder: Path, seed: int, seconds: float, most: int | None = None) -> Findings:
+def fuzz(readers: Readers, name: str, seed: int, seconds: float, most: int | None = None) -> Findings:
     """Change the files of a reader for so many seconds, or so many of them; first each as it is, which is taken."""
-    pick, files, found = random.Random(f"{name} {seed}"), files_of(name, folder), Findings()
-    place = folder / "changed"
+    pick, files, found = random.Random(f"{name} {seed}"), readers.files(name), Findings()
+    place = readers.folder / f"changed-{name}"
     place.mkdir()
     for file in files:
         (place / file.name).write_bytes(file.valid)
@@ -93,7 +93,7 @@ def fuzz(name: str, folder: Path, seed: int, seconds: float, most: int | None = 
 def told(name: str, seed: int, seconds: float) -> int:
     """Fuzz one reader and print what was found; 1 if anything was."""
     folder = Path(tempfile.mkdtemp(prefix=f"fuzz-{name}-"))
-    found = fuzz(name, folder, seed, seconds)
+    found = fuzz(Readers(folder), name, seed, seconds)
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 2**10
     if peak > MOST:
         found.wrong.append(f"{name}: took {peak:,} bytes of memory")

@@ -147,6 +147,10 @@ class Readers:
     def __init__(self, folder: Path):
         self.folder = folder
 
+    def files(self, name: str) -> list[File]:
+        """The files of one reader."""
+        return list(getattr(self, name)())
+
     # runs that files belong to
 
     @cached_property
@@ -364,8 +368,3 @@ NAMES = (
     *("csv", "npz", "parquet", "toml", "json", "datasets", "signatures"),
     *("certificates", "checkpoints", "ensembles", "audits", "sweeps"),
 )
-
-
-def files_of(name: str, folder: Path) -> list[File]:
-    """The files of one reader."""
-    return list(getattr(Readers(folder), name)())

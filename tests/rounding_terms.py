@@ -109,7 +109,6 @@ LAWS = {  # file -> tests that go first: exact arithmetic, in the room that the 
     "rules/gates.py": ["choices_of_sets", "rule_laws"],
     "rules/selections.py": ["choices_of_sets", "rule_laws"],
     "rules/corners.py": ["corners"],
-    "rules/upper_products.py": ["upper_products"],
     "rules/unary.py": ["functions_of_sets", "rule_laws"],
     "rules/softmax.py": ["softmax_of_sets", "rule_laws"],
     "rules/normalisation.py": ["normalisation_of_sets", "rule_laws"],

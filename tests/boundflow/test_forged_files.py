@@ -272,6 +272,7 @@ CHECKPOINTS: dict[str, tuple[Forgery, str]] = {
     "crossed bounds": (put(a_set("bounds"), lambda b: b.flip(0)), "above its upper bound"),
     "bounds of another shape": (put(a_set("bounds"), lambda b: b[:, :1]), "shape"),
     "symbols without end": (put("symbols/lengths", lambda n: with_first(n, 2**62)), "this machine has"),
+    "own rows without end": (stating(lambda state: state.update(own=-(2**63))), "how many symbols"),
     "runs of no symbols": (put("symbols/lengths", lambda n: with_first(n, -5)), "runs of no symbols"),
     "owners of no sample": (put("symbols/owners", lambda o: o - 5), "negative number"),
     "a sample twice": (put("symbols/samples", lambda s: with_first(s, int(s[1]))), "there twice"),
