@@ -15,9 +15,9 @@ from dataclasses import replace
 
 import numpy as np
 import torch
-from boundflow.context import thread, using
 
 import boundflow as bf
+from boundflow.thread_context import thread, using
 from fullcert import threats
 from fullcert.training import Recipe
 

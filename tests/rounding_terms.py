@@ -70,7 +70,6 @@ def without(function, *args, **kwargs):
 """
 LAWS = {  # file -> tests that go first: exact arithmetic, in the room that the file is
     "budgets.py": ["support"],
-    "rules/upper_products.py": ["upper_products"],
     "support.py": ["support"],
     "factors.py": ["support"],
     "factored_support.py": ["streamed"],

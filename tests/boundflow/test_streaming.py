@@ -7,6 +7,7 @@ from torch import nn
 import boundflow as bf
 from boundflow import factored_support, factors, kernels, processor_kernel, streaming, support, training
 from boundflow.budgets import Kind
+from boundflow.rules.upper_products import upper_product
 from boundflow.streaming import Stream, exceeding
 from boundflow.threats import L1, L2, AtMost, Labels, Linf, Removal
 
@@ -217,3 +218,12 @@ def test_without_a_compiler_it_is_done_in_blocks(monkeypatch):
         assert not processor_kernel.usable(one) and bool(exceeding(one, 3)[1].isfinite().all())
     finally:
         processor_kernel._library.cache_clear()
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+def test_matrix_units_of_a_gpu():
+    generator = torch.Generator().manual_seed(0)
+    x, y = (10.0 ** torch.randn(shape, generator=generator) for shape in ((512, 2048), (2048, 512)))
+    wanted = x.double() @ y.double()
+    found = upper_product(torch.mm, x.cuda(), y.cuda()).cpu().double()
+    assert bool((found >= wanted).all()) and bool((found <= 1.002 * wanted).all())
