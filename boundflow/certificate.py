@@ -56,6 +56,9 @@ class Certificate:
     _inputs_meet: bool | None = field(default=None, init=False, repr=False, compare=False)
     _derived: tuple[nn.Module, nn.Module] | None = field(default=None, init=False, repr=False, compare=False)
 
+    def __getstate__(self) -> dict[str, Any]:
+        return {**vars(self), "_derived": None}  # made again where it is asked for: it is in a space of its own
+
     # --- answers --------------------------------------------------------------------------------------------------
 
     @property

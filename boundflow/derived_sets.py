@@ -38,7 +38,10 @@ def asked_through_derived_symbols(model: nn.Module) -> nn.Module:
         return model
     made, child = copy.deepcopy(model), space.child()
     with torch.no_grad(), using(child.arithmetic):
-        held = [x for x in (*made.parameters(), *made.buffers()) if isinstance(x, Bounded) and x.affine]
+        every = [x for x in (*made.parameters(), *made.buffers()) if isinstance(x, Bounded)]
+        for x in every:  # also those without rows: an answer takes its space from any of them
+            _put(x, x.set._form, child)
+        held = [x for x in every if x.affine]
         forms = [over_deep_rows(x).form for x in held]
         rows = _by_owner(space, forms)
         lines = [rows.place(form.generators.reshape(len(form.rows), -1), form.rows).T for form in forms]
@@ -48,10 +51,16 @@ def asked_through_derived_symbols(model: nn.Module) -> nn.Module:
             part = slice(begin, begin + x.numel())
             generators = scale[part].diag().view(x.numel(), *x.shape)
             own = Form(form.center, generators, form.radius, Rows(child.expansion.derived.numbers[part]))
-            found = Set(x.set.bounds, own, child, x.set.exact, x.set.nonnegative)
-            found.parameter = x.set.parameter
-            x.set, begin = found, part.stop
+            _put(x, own, child)
+            begin = part.stop
     return made
+
+
+def _put(x: Bounded, form: Form | None, space: Symbols) -> None:
+    """The same interval with this form, in this space."""
+    found = Set(x.set.bounds, form, space, x.set.exact, x.set.nonnegative)
+    found.parameter = x.set.parameter
+    x.set = found
 
 
 def _by_owner(space: Symbols, forms: Sequence[Form]) -> Rows:

@@ -96,7 +96,7 @@ def by_vote(question: Asked, data: Path) -> dict[str, list[Any]]:
     with refused(f"{data} cannot be certified"):
         vote = ensemble.predict(question.x, threat=question.threat, chunk=CHUNK)
     rows: dict[str, list[Any]] = {
-        **standing_in(question.table, question.id),
+        **standing_in(question.table, question.id, len(question.table)),
         "label": [target.classes[int(label)] for label in vote.label],
         "certified": vote.certified(k).tolist(),
         "votes": (vote.members == vote.label.unsqueeze(1)).sum(1).tolist(),
@@ -231,7 +231,7 @@ def columns(found: bf.Prediction, target: Target, table: tables.Table, id: str |
     """The answers as columns, in the units of the user: bounds and widths are rounded outwards."""
     bounds = rounding.affine_image(torch.stack((found.lower, found.upper)), target.scale, target.center)
     lower, upper = bounds
-    rows = standing_in(table, id)
+    rows = standing_in(table, id, len(found.label))
     if target.regression:
         rows["value"] = (found.label.double().reshape(-1) * target.scale + target.center).tolist()
         rows["certified"] = found.certified.tolist()
@@ -249,9 +249,9 @@ def columns(found: bf.Prediction, target: Target, table: tables.Table, id: str |
     return rows
 
 
-def standing_in(table: tables.Table, id: str | None) -> dict[str, list[Any]]:
+def standing_in(table: tables.Table, id: str | None, count: int) -> dict[str, list[Any]]:
     """The number of every row, its line in the file, and what the column of ids calls it where the file has one."""
-    rows: dict[str, list[Any]] = {"row": list(range(len(table)))}
+    rows: dict[str, list[Any]] = {"row": list(range(count))}
     if table.lines is not None:
         rows["line"] = table.lines.tolist()
     if id is not None and id in table.columns:
