@@ -53,14 +53,17 @@ class Part(NamedTuple):
 def sum_of_moduli(x: Tensor, dim: int, spent: bool = False) -> Tensor:
     """``sum_k |x_k|``, not rounded up; of numbers that are ``spent``, which may be overwritten.
 
-    The norm of PyTorch is one kernel on a GPU, but ten times as slow on a CPU as moduli that are written out and added
-    up; of many numbers these would take memory. A compiler writes nothing out, and it is known how it rounds a sum.
+    The norm of PyTorch is one kernel on a GPU, but several times as slow on a CPU as moduli that are written out and
+    added up; of many numbers these would take memory, so they come a few lines at a time. A compiler writes nothing
+    out, and it is known how it rounds a sum.
     """
-    one_kernel = x.is_cuda or (x.numel() > MODULI_WRITTEN_OUT and not spent)
-    if one_kernel and thread.arithmetic.deferred is None:
+    if x.is_cuda and thread.arithmetic.deferred is None:
         norm: Tensor = torch.linalg.vector_norm(x, ord=1, dim=dim)
         return norm
-    return (x.abs_() if spent else x.abs()).sum(dim)
+    if spent or x.numel() <= MODULI_WRITTEN_OUT or thread.arithmetic.deferred is not None:
+        return (x.abs_() if spent else x.abs()).sum(dim)
+    sums = (part.abs().sum(dim) for part in torch.split(x, max(1, MODULI_WRITTEN_OUT * len(x) // x.numel())))
+    return torch.cat(list(sums)) if dim % x.dim() else functools.reduce(Tensor.add_, sums)
 
 
 def box(generators: Tensor, dim: int = 0, spent: bool = False) -> Tensor:
