@@ -101,7 +101,7 @@ RULES = (
         "intervals, pixels",
         lambda s: s.domain == "interval" and s.inputs == PIXELS,
         steps(2, 0.2, 0.0, 1000, 0.03, 1),
-        f"{IMAGES}: 10 tanh units ? / ? / ? % certified, 10 relu units ? / ? / ? %",
+        f"{IMAGES}: 10 tanh units 98.6 / 98.2 / 95.0 % certified, 10 relu units 93.6 / 89.2 / 12.6 %",
     ),
     Rule(
         "intervals, one hidden layer",
@@ -122,16 +122,11 @@ RULES = (
         "chosen for mnist-1-7 with 10 tanh units at epsilon 1e-4; not measured for linear models",
     ),
     Rule(
-        "pixels, smooth",
-        lambda s: s.inputs == PIXELS and s.smooth,
-        steps(2, 0.2, 0.0, 1000, 0.03, 1),
-        f"{IMAGES}: 10 tanh units ? / ? / ? % certified",
-    ),
-    Rule(
-        "pixels, kinks",
+        "pixels",  # three steps of rate 0.1 certify 92.3 and 1.4 % with 10 relu units at 1e-3 and 1e-2
         lambda s: s.inputs == PIXELS,
         steps(2, 0.2, 0.0, 1000, 0.03, 1),
-        f"{IMAGES}: 10 relu units ? / ? / ? % certified",
+        f"{IMAGES}: 95.0 % certified with 10 tanh units at 1e-2, 13.0 % with 10 relu units; at smaller epsilon no less "
+        "than by intervals with these steps, 98.6 / 98.2 and 93.6 / 89.2 %",
     ),
     Rule(
         "smooth features, head trained",  # steep features that stay as drawn: the head is linear, and contracts

@@ -13,7 +13,7 @@ from exact_support import exact_support, own_term
 from symbol_rooms import SAMPLES, Room, spaces
 
 import boundflow as bf
-from boundflow import expansion
+from boundflow import budgets, expansion
 from boundflow.budgets import Columns, Kind, OwnTerms, Part, box, few_largest, largest, term
 from boundflow.expansion import Expansion
 from boundflow.factors import Factors, Softened
@@ -28,7 +28,11 @@ COUNT = 24
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("kind", ADVERSE)
 @pytest.mark.parametrize("count", [1, 2, 9, LONG])
-def test_boxes_and_sums(kind: str, dtype: torch.dtype, count: int) -> None:
+@pytest.mark.parametrize("at_a_time", [budgets.MODULI_WRITTEN_OUT, 2 * COUNT])
+def test_boxes_and_sums(
+    kind: str, dtype: torch.dtype, count: int, at_a_time: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(budgets, "MODULI_WRITTEN_OUT", at_a_time)
     values = adverse(kind, (count, COUNT), dtype)
     wanted = total(np.abs(exact(values)))
     assert at_least(box(values), wanted)
