@@ -50,7 +50,7 @@ class Bounded(torch.Tensor):
 
     @staticmethod
     def __new__(cls, found: Set, requires_grad: bool = False, strides: tuple[int, ...] | None = None) -> Bounded:
-        bounds = found.bounds
+        bounds = found.rough.bounds
         self: Bounded = torch.Tensor._make_wrapper_subclass(
             cls,
             bounds.shape[1:],

@@ -15,6 +15,7 @@ A step is the same function every time only if the program is: `why_not` says fo
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -98,6 +99,9 @@ class CompiledSteps:
         self.trainer, self.backward, self.by_rules = trainer, backward, by_rules
         self.plain = [value.detach() for value in plain]  # the same memory, in which the plain optimizer writes
         self.space, self.device = space_of(trainer.model), prepared.x.device
+        self.space.arithmetic = replace(
+            self.space.arithmetic, together=False
+        )  # steps by the rules are held against these
         zonotopes = prepared.recipe.domain == "zonotope"
         self.state: StepState = Zonotopes(trainer) if zonotopes else Intervals(trainer)
         self.fixed_rates = zonotopes  # a number in the trace, not an input of it

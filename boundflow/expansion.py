@@ -50,9 +50,8 @@ class Expansion:
     def __init__(self, derived: Rows, deep: Rows, weights: Tensor, everywhere: int | None = None):
         self.derived, self.deep, self.weights = derived, deep, weights
         self.everywhere = len(deep) if everywhere is None else everywhere
-        self.prepared: list[
-            tuple[tuple[Tensor, ...], Any]
-        ] = []  # of second factors that come again (`factored_support.py`)
+        self.prepared: list[tuple[Any, Any]] = []  # of second factors that come again (`factored_support.py`)
+        self.together: list[tuple[Any, ...]] = []  # and what their deviations share (`products_of_deviations.py`)
 
     def __reduce__(self) -> tuple[type[Expansion], tuple[Rows, Rows, Tensor]]:
         return Expansion, (self.derived, self.deep, self.weights)

@@ -153,21 +153,15 @@ def _ready(factors: Factors, columns: Columns, found: Sequence[Group], own: bool
     It is the same if its numbers stand in the same place of the same memory. That memory is held here, so nothing else
     can stand there, and inner tensors of sets are never written to.
     """
-    bias = () if factors.bias is None else (factors.bias.center, factors.bias.generators)
-    tensors = (factors.b.center, factors.b.generators, *bias)
-    kept: list[tuple[tuple[Tensor, ...], _Second]] = factors.expansion.prepared
+    forms = [factors.b] if factors.bias is None else [factors.b, factors.bias]
+    kept: list[tuple[list[Form], _Second]] = factors.expansion.prepared
     for held, second in kept:
-        same = len(held) == len(tensors) and all(map(_same_memory, held, tensors))
-        same = same and (second.own or not own)
-        if same and second.b.rows.numbers.tobytes() == factors.b.rows.numbers.tobytes():
+        same = len(held) == len(forms) and all(map(Form.same_memory, held, forms))
+        if same and (second.own or not own):
             return second
     made = _Second(factors, columns, found, own)
-    kept[:] = [(tensors, made), *kept[: SECOND_FACTORS - 1]]  # those of the way forward and of the way back
+    kept[:] = [(forms, made), *kept[: SECOND_FACTORS - 1]]  # those of the way forward and of the way back
     return made
-
-
-def _same_memory(x: Tensor, y: Tensor) -> bool:
-    return x.data_ptr() == y.data_ptr() and x.shape == y.shape and x.stride() == y.stride() and x.dtype is y.dtype
 
 
 class _Product:
@@ -181,9 +175,9 @@ class _Product:
         """So many at a time that the deep coefficients of the first factor fit into memory, where it has any."""
         size = count
         if self.mixes:
-            center = self.factors.b.center
-            numbers = STREAM_LINES_CUDA if center.is_cuda else STREAM_LINES
-            size = max(1, numbers // (center.shape[0] * (self.second.deep + 1)))
+            mix = self.factors.mix
+            numbers = STREAM_LINES_CUDA if mix.is_cuda else STREAM_LINES
+            size = max(1, numbers // (len(mix) * (self.second.deep + 1)))
         for begin in range(0, count, size):
             yield begin, min(count, begin + size)
 
@@ -194,7 +188,7 @@ class _Product:
         padded = None if deep_a is None else _with_nothing(deep_a)
         shape = (2 if clean else 1, 2, len(a), factors.b.center.shape[1])
         total = torch.zeros(shape, dtype=torch.float64, device=a.device)
-        narrow, mix = a.float().contiguous(), None if padded is None else factors.b.center.float().contiguous()
+        narrow, mix = a.float().contiguous(), None if padded is None else factors.mix.float().contiguous()
         for group, (weights, bias) in zip(self.found, self.second.weights, strict=True):
             places = None if own is None else own.places(group, begin, end)
             left_out = torch.full((end - begin,), -1, device=a.device) if places is None else places
@@ -229,15 +223,16 @@ class _Product:
         for inner in range(a.shape[1]):
             picked = deep_b[inner][:, columns.flatten()].view(-1, lines, symbols).transpose(0, 1)
             found = torch.addcmul(found, picked, a[:, inner, None, None])
-            if deep_a is not None:
+        if deep_a is not None:
+            for inner, mix in enumerate(self.factors.mix):
                 mixed = torch.take_along_dim(deep_a[:, inner], columns, 1)
-                found = torch.addcmul(found, mixed.unsqueeze(1), self.factors.b.center[inner, None, :, None])
+                found = torch.addcmul(found, mixed.unsqueeze(1), mix[None, :, None])
         return found
 
     def _paid(self, a: Tensor, deep_a: Tensor | None) -> Tensor:
         """``w (|a| . v + u . |b| + v_d)``, and what float32 loses to underflow.
 
-        A coefficient takes 2 i + s + 5 roundings, for i inner terms and s symbols of a sample, and w holds 4 i + 2 s +
+        A coefficient takes 2 i + s + 6 roundings, for i inner terms and s symbols of a sample, and w holds 4 i + 2 s +
         24. So about half of it is spare, which pays for the roundings of all that is computed here, and of `_rounded`.
         """
         second, inner, symbols = self.second, a.shape[1], max(group.columns.shape[1] for group in self.found)
@@ -245,7 +240,7 @@ class _Product:
         answer = a.abs() @ second.moduli_b + second.moduli_bias
         size = 1 + a.abs().sum(1, keepdim=True) + second.moduli_b.sum(0)
         if deep_a is not None:
-            b = self.factors.b.center.abs()
+            b = self.factors.mix.abs()
             moduli = _moduli(second.columns, deep_a.flatten(0, 1)).view(deep_a.shape[:2])
             answer, size = answer + moduli @ b, size + b.sum(0) + moduli.sum(1, keepdim=True)
         lost = rounding.tiny(2 * inner + symbols + 8, torch.float32) * sum(
@@ -259,7 +254,7 @@ class _Product:
         off = a.abs() @ self.second.error_b
         if self.second.error_bias is not None:
             off = off + self.second.error_bias
-        return off if error_a is None else off + error_a @ self.factors.b.center.abs()
+        return off if error_a is None else off + error_a @ self.factors.mix.abs()
 
 
 def _summed_in_blocks(total: Tensor) -> Tensor:

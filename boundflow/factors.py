@@ -53,6 +53,11 @@ class Factors:
         self.ready = range(0)  # the lines of the first factor that are expanded
         self.deep_b: Tensor | None = None
         self.second: Tensor | None = None
+        b, lines = self.b.center, self.a.generators
+        # rows of probabilities of two classes are opposite: A_0 b_0 + A_1 b_1 = A_0 (b_0 - b_1)
+        few = b.shape[0] == 2 and len(self.a.rows) > 0 and thread.arithmetic.deferred is None
+        self.opposed = few and torch.equal(lines[..., 0], -lines[..., 1])
+        self.mix = b[:1] - b[1:] if self.opposed else b  # what deep coefficients of the first factor are multiplied by
 
     def start_second(self) -> None:
         """Expand the second factor and the bias, which every part needs."""
@@ -94,17 +99,14 @@ class Factors:
         return self.expansion.expanded(generators.reshape(len(rows), count).T, rows)
 
     def lines(self, begin: int, end: int) -> tuple[Tensor, Tensor]:
-        """Deep coefficients of some lines of the first factor; many are expanded at a time, and kept."""
+        """Deep coefficients of some lines of the first factor, one for each line of `mix`; many at a time, and kept."""
         if begin not in self.ready or end - 1 not in self.ready:
             count, inner = self.a.center.shape
             self.ready = range(begin, min(count, max(end, begin + -(-FACTOR_LINES // inner))))
             lines, size = self.a.generators[:, begin : self.ready.stop], len(self.ready)
-            if inner == 2 and thread.arithmetic.deferred is None and torch.equal(lines[..., 0], -lines[..., 1]):
-                one, error = self._deep(lines[..., 0], self.a.rows, size)  # as probabilities of two classes are
-                self.deep_a, self.error_a = torch.stack((one, -one), 1), torch.stack((error, error), 1)
-            else:
-                deep, error = self._deep(lines, self.a.rows, size * inner)
-                self.deep_a, self.error_a = deep.view(size, inner, -1), error.view(size, inner)
+            lines, inner = (lines[..., :1], 1) if self.opposed else (lines, inner)
+            deep, error = self._deep(lines, self.a.rows, size * inner)
+            self.deep_a, self.error_a = deep.view(size, inner, -1), error.view(size, inner)
         first, last = begin - self.ready.start, end - self.ready.start
         return self.deep_a[first:last], self.error_a[first:last]
 
@@ -112,7 +114,7 @@ class Factors:
         """Coefficients (elements, deep rows) of the lines from begin to end, and what they may be off by, summed.
 
         Those of the lines before are overwritten. Errors of expansions are twice what they have to be and more, and so
-        is gamma: that pays for the roundings of these sums.
+        is gamma: that pays for the roundings of these sums, and of a difference in `mix`.
         """
         center, (inner, width) = self.a.center[begin:end], self.b.center.shape
         self.start_second()
@@ -122,8 +124,8 @@ class Factors:
         off = center.abs() @ (self.error_b + unit * self.norm_b)
         if len(self.a.rows):
             deep_a, error_a = self.lines(begin, end)
-            total.baddbmm_(self.b.center.T.expand(len(center), width, inner), deep_a)
-            off = off + (error_a + unit * box(deep_a, 2)) @ self.b.center.abs()
+            total.baddbmm_(self.mix.T.expand(len(center), width, len(self.mix)), deep_a)
+            off = off + (error_a + unit * box(deep_a, 2)) @ self.mix.abs()
         if self.bias is not None:
             off = off + self.error_bias + unit * self.norm_bias
         return total.flatten(0, 1), off.flatten()

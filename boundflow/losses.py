@@ -30,7 +30,7 @@ from .rule_table import aten, replaces, rule
 from .rules.functions import SIGMOID, softplus_function
 from .rules.linear import combination, mean, neg, sub, sum_
 from .rules.products import hull, mul, product, scaled, square
-from .rules.softmax import log_softmax_last, softmax_last
+from .rules.softmax import difference, log_softmax_last, softmax_last
 from .rules.structural import selected
 from .rules.unary import apply
 from .sets import Set, as_set, concretised, point
@@ -156,15 +156,16 @@ class LogProbabilities(torch.autograd.Function):
     @internal
     def forward(ctx: Any, logits: Tensor, targets: Tensor, total: float | None, sharp: bool) -> Set:
         ctx.save_for_backward(logits, targets)
-        ctx.total = total
-        surprise = neg(log_softmax_last(as_set(logits), sharp))
+        ctx.total, z = total, as_set(logits)
+        ctx.difference = difference(z)  # both passes look at it
+        surprise = neg(log_softmax_last(z, sharp, ctx.difference))
         return sum_(product(as_set(targets), surprise, sharp=False), [-1], sharp=sharp)
 
     @staticmethod
     @first_order
     def backward(ctx: Any, grad: Tensor) -> tuple[Set | None, ...]:
         logits, targets = map(as_set, ctx.saved_tensors)
-        p = softmax_last(logits)
+        p = softmax_last(logits, ctx.difference)
         weighted = p
         if ctx.total is None:
             weighted = mul(p, point(targets.bounds[0].sum(-1, True)) if targets.exact else sum_(targets, [-1], True))
@@ -172,7 +173,9 @@ class LogProbabilities(torch.autograd.Function):
         # fixed targets, or flipped ones whose symbols p hardly knows: the interval says it all
         slope = combination("cross_entropy", summands, terms=logits.shape[-1] + 6, sharp=False)
         spread = selected(as_set(grad), lambda tensor, lead: tensor.unsqueeze(-1))
-        for_targets = mul(spread, neg(log_softmax_last(logits))) if ctx.needs_input_grad[1] else None
+        for_targets = None
+        if ctx.needs_input_grad[1]:
+            for_targets = mul(spread, neg(log_softmax_last(logits, apart=ctx.difference)))
         return mul(spread, slope), for_targets, None, None
 
 
@@ -189,7 +192,7 @@ def cross_entropy(
 ) -> Tensor:
     """PyTorch's function on sets: class indices, or (possibly bounded) class probabilities."""
     _no_legacy(size_average, reduce)
-    logits = input.movedim(1, -1) if input.dim() > 1 else input
+    logits = input.movedim(1, -1) if input.dim() > 2 else input
     classes = logits.shape[-1]
     scale = torch.ones(classes, dtype=logits.dtype, device=logits.device) if weight is None else weight
     if isinstance(scale, Bounded):

@@ -68,7 +68,7 @@ static inline vector larger(vector x, vector y)
 /* Terms of some lines and OWNERS owners; `unknown` becomes NaN where a coefficient is not finite. */
 static inline __attribute__((always_inline)) void terms(
     int kind, int64_t count, const float *lines, const float *packed, const float *bias, const float *mixed,
-    const float *mix, int64_t units, int64_t width, int64_t inner, int64_t owners, int64_t begin,
+    const float *mix, int64_t units, int64_t width, int64_t inner, int64_t mixes, int64_t owners, int64_t begin,
     float *up, float *down, vector *unknown)
 {
     vector t[LINES][2] = {{{0}}}, s[LINES][2] = {{{0}}}, odd[LINES] = {{0}};
@@ -86,13 +86,12 @@ static inline __attribute__((always_inline)) void terms(
                 c[l][1] += lines[l * inner + i] * second;
             }
         }
-        if (mixed)
-            for (int64_t i = 0; i < inner; i++)
-                for (int l = 0; l < LINES; l++) {  /* of fewer lines, the last one again */
-                    const float *row = mixed + (((l < count ? l : count - 1) * inner + i) * width + w) * owners + begin;
-                    c[l][0] += mix[i * units] * load(row);
-                    c[l][1] += mix[i * units] * load(row + 16);
-                }
+        for (int64_t i = 0; i < mixes; i++)
+            for (int l = 0; l < LINES; l++) {  /* of fewer lines, the last one again */
+                const float *row = mixed + (((l < count ? l : count - 1) * mixes + i) * width + w) * owners + begin;
+                c[l][0] += mix[i * units] * load(row);
+                c[l][1] += mix[i * units] * load(row + 16);
+            }
         for (int l = 0; l < LINES; l++)
             for (int v = 0; v < 2; v++) {
                 vector x = c[l][v];
@@ -168,15 +167,16 @@ static double beyond(const float *t, int64_t owners, float tau)
             memcpy(packed + k * OWNERS, weights + (j * width * inner + k) * owners + o, OWNERS * sizeof(float)); \
         for (int64_t l = 0; l < count; l += LINES) \
             terms(kind, count - l, a + l * inner, packed, bias + j * width * owners, \
-                  mixed ? mixed + (begin + l) * inner * width * owners : 0, mix + j, \
-                  units, width, inner, owners, o, up + l * owners, down + l * owners, &odd); \
+                  mixed + (begin + l) * mixes * width * owners, mix + j, \
+                  units, width, inner, mixes, owners, o, up + l * owners, down + l * owners, &odd); \
     } \
     break;
 
 /* tau and total are (ends, lines, units); with rank 0 there is no budget. 0: fine, 1: no memory. */
 int exceeding(int kind, const float *lines, const float *weights, const float *bias, const float *mixed,
               const float *mix, const int64_t *own, int64_t all, int64_t units, int64_t width, int64_t inner,
-              int64_t owners, int64_t first, int64_t last, int64_t stride, int64_t rank, float *tau, double *total)
+              int64_t mixes, int64_t owners, int64_t first, int64_t last, int64_t stride, int64_t rank,
+              float *tau, double *total)
 {
     int ends = kind == SIMPLEX ? 2 : 1;
     int64_t held = HELD / owners / LINES * LINES;
@@ -242,11 +242,11 @@ def exceeding(stream: Stream, stride: int, rank: int) -> tuple[Tensor, Tensor]:
     count, (units, width, inner, owners) = len(stream.lines), stream.weights.shape
     tau = torch.zeros(stream.ends, count, units)
     total = torch.zeros(stream.ends, count, units, dtype=torch.float64)
-    mixed, mix = (None, None) if stream.mixed is None or stream.mix is None else (stream.mixed, stream.mix)
-    given = [stream.lines, stream.weights, stream.bias, mixed, mix, stream.own]
-    held = [None if part is None else part.contiguous() for part in given]
-    pointers = [ctypes.c_void_p(None if part is None else part.data_ptr()) for part in held]
-    sizes = [ctypes.c_int64(size) for size in (count, units, width, inner, owners)]
+    mixes = 0 if stream.mix is None else len(stream.mix)
+    given = [stream.lines, stream.weights, stream.bias, stream.mixed, stream.mix, stream.own]
+    held = [stream.lines if part is None else part.contiguous() for part in given]  # of which nothing is read then
+    pointers = [ctypes.c_void_p(part.data_ptr()) for part in held]
+    sizes = [ctypes.c_int64(size) for size in (count, units, width, inner, mixes, owners)]
 
     def work(first: int, last: int) -> None:
         rest = [ctypes.c_int64(number) for number in (first, last, stride, rank)]

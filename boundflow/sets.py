@@ -16,7 +16,9 @@ A set is never changed: an in-place operator gives its tensor another set. `Boun
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -28,7 +30,7 @@ from .factors import Factors
 from .forms import Form, ball_form
 from .sample_axis import SampleAxis
 from .symbols import Symbols
-from .thread_context import thread
+from .thread_context import thread, using
 
 if TYPE_CHECKING:
     from .rules.linear import Remembered
@@ -56,6 +58,7 @@ class Set:
         "product",
         "remembered",
         "symbols",
+        "waiting",
     )
 
     def __init__(
@@ -86,12 +89,31 @@ class Set:
         self.parameter = False  # of a model that is being trained
         self.remembered: Remembered | None = None
         self.product: Factors | None = None  # that it is, where the first factor is exact: for a softmax of it
+        self.waiting: Waiting | None = None
+
+    def __getattr__(self, name: str) -> Any:
+        """The ``bounds`` and ``clean`` of a set that was waiting for somebody to ask for them; both are there now."""
+        waiting = self.waiting if name in ("bounds", "clean") else None
+        if waiting is None:
+            return object.__getattribute__(self, name)  # made sharp by another thread meanwhile, or not there at all
+        sharp = waiting.sharpened()
+        self.clean, self.bounds = sharp.clean, sharp.bounds
+        self.waiting = None
+        return sharp.bounds if name == "bounds" else sharp.clean
+
+    @property
+    def rough(self) -> Set:
+        """The set itself; of one that waits, the set without the support that nobody has asked for. It is not sharper.
+
+        For rules that look at differences of its elements, which have supports of their own.
+        """
+        return self if self.waiting is None else self.waiting.rough
 
     # --- as a tensor ------------------------------------------------------------------------------------------
 
     @property
     def shape(self) -> torch.Size:
-        return self.bounds.shape[1:]
+        return (self.bounds if self.waiting is None else self.waiting.rough.bounds).shape[1:]
 
     def dim(self) -> int:
         return self.bounds.dim() - 1
@@ -155,6 +177,37 @@ class Set:
         return Set(self.clean.bounds, form, self.symbols, nonnegative=self.nonnegative)
 
 
+class Waiting(NamedTuple):
+    """A set before its support was asked for, and how to ask.
+
+    Both hold the same tensors, so either may be taken at any time.
+    """
+
+    rough: Set
+    sharpened: Callable[[], Set]
+
+
+def _waiting(rough: Set, sharpened: Callable[[], Set]) -> Set:
+    """The same set, whose support is asked for where somebody looks at its bounds: in the arithmetic of now.
+
+    Rows are looked through the expansion of now, too. Where that is gone, after a reduction, the rough set has to do.
+    """
+    symbols, arithmetic = rough.symbols, thread.arithmetic
+    assert symbols is not None
+    expansion = symbols.expansion
+
+    def asked() -> Set:
+        if symbols.expansion is not expansion:
+            return rough
+        with using(arithmetic):
+            return sharpened()
+
+    made = Set(rough.bounds, rough._form, symbols, nonnegative=rough.nonnegative, clean=rough.clean, along=rough.along)
+    made.waiting = Waiting(rough, asked)
+    del made.bounds, made.clean
+    return made
+
+
 def checked(operator: str, bounds: Tensor, symbols: Symbols | None) -> None:
     """Raise unless ``lower <= upper`` and both are finite. NaN fails every comparison, so it raises too."""
     if not bounds.numel():
@@ -194,13 +247,18 @@ def concretised(
     factors: Factors | None = None,
     keeps_order: bool = False,
     along: SampleAxis | None = None,
+    waits: bool = False,
 ) -> Set:
     """The set that is both in the interval and in the affine form.
 
     Where the interval is known to be as tight as the form can be, ``sharp=False`` saves the support function; of a
-    product, its ``factors`` may make it cheaper. Where ends are clamped and nothing is added, the interval of a
-    checked set ``keeps_order`` and is finite: it is not checked again.
+    product, its ``factors`` may make it cheaper. A set that ``waits`` gets its support where somebody asks for its
+    bounds. Where ends are clamped and nothing is added, the interval of a checked set ``keeps_order`` and is finite: it
+    is not checked again.
     """
+    if waits and sharp and form is not None and len(form.rows) and bool(torch.isfinite(bounds).all()):
+        ask = partial(concretised, operator, bounds, form, symbols, nonnegative, clean, True, factors, along=along)
+        return _waiting(concretised(operator, bounds, form, symbols, nonnegative, clean, False, along=along), ask)
     if nonnegative:
         bounds = bounds.clamp_min(0.0)
     if not thread.arithmetic.outward:  # ends that should be the same may be computed to differ in their last digit

@@ -71,6 +71,7 @@ class States(Generic[Part]):
         sharp: bool = True,
         factors: Factors | None = None,
         keeps_order: bool = False,
+        waits: bool = False,
     ) -> Set:
         """The set with this linear part and these remainders, one for each state."""
         (bounds, radius), form = remainders[0], None
@@ -80,7 +81,8 @@ class States(Generic[Part]):
         clean = remainders[1] if self.found is not None else None
         symbols = symbols_of(*self.operands)
         keeps_order = keeps_order and not (sharp and form is not None)
-        return concretised(name, bounds, form, symbols, nonnegative, clean, sharp, factors, keeps_order, self.found)
+        how = (nonnegative, clean, sharp, factors, keeps_order, self.found, waits)
+        return concretised(name, bounds, form, symbols, *how)
 
     def middle(self, above: Sequence[Tensor], below: Sequence[Tensor] | None = None) -> tuple[Tensor, list[Tensor]]:
         """One middle m of what lies in [-below, above], or in [0, above], in each state, and how far that is off it.

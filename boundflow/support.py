@@ -23,11 +23,13 @@ from .expansion import Expansion, View
 from .factored_support import Group, groups, reach
 from .factors import Factors
 from .forms import Form
+from .products_of_deviations import Together, together
 from .rows import NO_ROWS, Rows
 from .thread_context import bookkeeping
 from .tuning import (
     CHEAP_SUPPORT,
     FEWEST_ELEMENTS,
+    SECOND_FACTORS,
     STREAM_FROM,
     SUPPORT_CHUNK,
     SUPPORT_CHUNK_CUDA,
@@ -87,6 +89,26 @@ class Support:
             here.copy_(self._reach(columns, coefficients, error, own, part, begin, clean))
         reach = elements.shaped(total)
         return reach if clean else reach[0]
+
+    def together(self, form: Form) -> Together | None:
+        """What the deviations of a matrix share (`products_of_deviations.py`), kept for other pieces of a batch.
+
+        None where its rows are not looked through an expansion, and in runs whose steps are compiled: there all is
+        computed as it is traced.
+        """
+        expansion, told, arithmetic = self.space.expansion, self._told(), self.space.arithmetic
+        if expansion is None or arithmetic.shares is not None or not arithmetic.together or form.rows.batch is not None:
+            return None
+        view = expansion.view(form.rows)
+        if not len(view.derived) or len(view.other):
+            return None
+        kept: list[tuple[Form, Known, Together]] = expansion.together
+        for held, known, found in kept:
+            if known == told and form.same_memory(held):
+                return found
+        made = together(form, expansion, self._sorted(form.rows, expansion, view.other))
+        kept[:] = [(form, told, made), *kept[: SECOND_FACTORS - 1]]
+        return made
 
     def cheap(self, form: Form) -> bool:
         """Whether the support of a form whose elements depend on all derived symbols takes little enough work."""

@@ -28,6 +28,7 @@ class Arithmetic:
     length: int = 1  # plain PyTorch sums so many times as many terms as a piece holds
     deferred: list[Tensor] | None = field(default=None, compare=False)  # checks of a step that is being traced
     shares: Shares | None = field(default=None, compare=False)  # which rows this process holds, if there are several
+    together: bool = True  # bound products of deviations together (`products_of_deviations.py`)
     trial_of: float = 1.0  # so many times as much work, of which this is a trial: choices that go by work are the same
 
     def prevails(self, other: Arithmetic) -> bool:

@@ -20,6 +20,10 @@ MOST_ENDS = 2**24
 # with 3 of them (67.4), in 14 s of a core instead of 30.
 CHEAP_SUPPORT = 2**33
 
+# Inner terms of a product whose deviations are bounded together (`products_of_deviations.py`): of few there is little
+# to gain, and of many the cubes of their number, one for each line, cost more than the support.
+FEWEST_TOGETHER, MOST_TOGETHER = 32, 256
+
 # --- how much is held at a time: chosen for caches and memory, not for tightness ---
 
 # Numbers at a time when a support looks through an expansion: about a second-level cache, or enough work for a GPU.
@@ -48,6 +52,8 @@ WRITTEN_TERMS = 2**28
 THRESHOLD_STRIDE, FEWEST_RANKS, FEWEST_SAMPLED = 16, 16, 512
 # The share of a support that may be paid for float32; above, it is computed in float64.
 MOST_PAYMENT = 2e-3
+# Numbers of the matrices of lines whose norms are bounded at a time.
+MATRICES_AT_A_TIME, MATRICES_AT_A_TIME_CUDA = 2**20, 2**28
 # Second factors that stand ready for the next piece of a batch: together about as large as the expansion itself.
 SECOND_FACTORS = 8
 # Inner terms of a product whose first factor has deep rows, too: a kernel is unrolled over them.
@@ -65,7 +71,7 @@ REDUCTION_BLOCK, REDUCTION_BLOCK_CUDA = 2**20, 2**27
 # And what a step holds of a row for each scalar, whatever the order: gradients, and parameters with their new rows.
 # 240-10-1 with moved images, three steps of order 1, 2 and 3: 10.8, 16.8 and 17.1 such rows in all.
 COPIES_OF_OWNED_ROWS, COPIES_OF_OWNED_ROWS_CUDA, COPIES_OF_ERROR_ROWS, COPIES_IN_A_STEP = 7, 3, 5, 6
-COPIES_OF_AN_ACTIVATION, COPIES_OF_AN_ACTIVATION_CUDA, COPIES_OF_AN_EXCESS = 26, 5, 14
+COPIES_OF_AN_ACTIVATION, COPIES_OF_AN_ACTIVATION_CUDA, COPIES_OF_AN_EXCESS = 26, 3, 14
 # Bytes for each of the `STREAM_LINES_CUDA` numbers of a first factor: float64 twice, and float32 by owner.
 BYTES_OF_A_STREAM = 20
 # Rows of samples are kept where pieces of so many samples fit beside them: with fewer, a step takes too long.

@@ -78,6 +78,7 @@ FIRST = {  # where a bug in a file most likely shows: those tests go first
     "many.py": ["many"],
     "codec.py": ["codec", "certify", "checkpoint", "budgets"],
     "cuts.py": ["predictions"],
+    "derived_sets.py": ["derived_sets", "audit", "withstanding"],
     "draws.py": ["programs_with_state", "review"],
     "expansion.py": ["support", "symbols", "supports", "tightness", "traps", "training"],
     "factors.py": ["supports", "budgets", "tightness"],
@@ -136,8 +137,8 @@ FIRST = {  # where a bug in a file most likely shows: those tests go first
     "rules/unary.py": ["functions", "budgets", "threats"],
     "threats/base.py": ["interface", "budgets", "threats"],
     "threats/deviation.py": ["rounded_moves", "interface"],
-    "verified_rows.py": ["smaller_sets", "verified_rows"],
-    "threats/lifting.py": ["rounded_moves", "interface", "budgets", "traps", "threats"],
+    "verified_rows.py": ["smaller_sets", "verified_rows", "filled_categories"],
+    "threats/lifting.py": ["rounded_moves", "interface", "filled_categories", "budgets", "traps", "threats"],
     "threats/moves.py": ["rounded_moves", "interface", "withstanding", "budgets", "threats"],
     "threats/quantised.py": ["rounded_moves", "interface"],
 }

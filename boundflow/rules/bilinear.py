@@ -15,6 +15,8 @@ and quotients (`products.py`) use the exact hull of the four corners.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor
 
@@ -72,15 +74,24 @@ def center_of_product(a: Operand, b: Operand, f: Product) -> Tensor:
     return f(as_tensor(a, like) if first is None else first, as_tensor(b, like) if second is None else second)
 
 
-def radius_of_product(a: Operand, b: Operand, f: Product, terms: float) -> Tensor:
-    """How far the product can be off its linear part."""
+def radius_of_product(
+    a: Operand, b: Operand, f: Product, terms: float, deviations: Callable[[Tensor], Tensor] | None = None
+) -> Tensor:
+    """How far the product can be off its linear part.
+
+    ``deviations`` bounds the product of both deviations for that of a, where more is known of b than how far each of
+    its entries deviates.
+    """
     like = reference(a, b)
     charge, lost = rounding.gamma(terms, like.dtype), rounding.tiny(terms, like.dtype)
     if varies(a) and varies(b):
         first, second = a.form, b.form
         rounded = charge * second.modulus
         radius = f(first.center.abs(), rounding.up(second.radius + rounded)) + f(first.reach, rounded)
-        radius = radius + f(a.deviation, b.deviation) + f(first.radius, second.center.abs())
+        both = f(a.deviation, b.deviation)
+        if deviations is not None:
+            both = torch.fmin(both, deviations(a.deviation).to(both.dtype))
+        radius = radius + both + f(first.radius, second.center.abs())
     elif varies(a):
         radius = f(rounding.up(a.form.radius + charge * a.form.modulus), as_tensor(b, a.bounds).abs())
     else:

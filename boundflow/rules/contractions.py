@@ -6,17 +6,20 @@ Elsewhere own rows are written out.
 """
 
 from collections.abc import Callable
+from functools import partial
 
 import torch
 from torch import Tensor
 
 from .. import rounding
 from ..factors import Factors
-from ..operands import only_touched, same_kind, sample_axis, symbols_of
+from ..operands import only_touched, same_kind, sample_axis, symbols_of, varies
+from ..products_of_deviations import second_order
 from ..sample_axis import SampleAxis
 from ..sets import Set, concretised
 from ..states import Remainder, States
-from ..thread_context import keeps_by_sample
+from ..thread_context import keeps_by_sample, thread
+from ..tuning import FEWEST_TOGETHER, MOST_TOGETHER
 from .bilinear import (
     Product,
     ball_product,
@@ -92,10 +95,21 @@ def _interval(f: Product, terms: float, a: Set, b: Set, bias: Set | None = None)
 def _with_bias(name: str, product: Set, a: Set, b: Set, bias: Set, terms: float, samples: Rule) -> Set:
     """An affine product and its bias, made sharp together; a matrix product remembers its factors where it can."""
     factors = _factors(a, b, bias) if samples is matrix_samples else None
-    total = combination(name, [(product, 1.0), (bias, 1.0)], terms=terms + 3, factors=factors)
+    waits = samples is matrix_samples and _two_logits(product)
+    total = combination(name, [(product, 1.0), (bias, 1.0)], terms=terms + 3, factors=factors, waits=waits)
     if factors is not None and not len(factors.a.rows) and total.along is None:
         total.product = Factors(factors.a, factors.b, factors.bias)
     return total
+
+
+def _two_logits(product: Set) -> bool:
+    """Whether these may be logits of two classes, of which a loss looks at the difference alone.
+
+    Their supports, two for each sample over all parameters, wait until somebody asks, where they take long.
+    """
+    if product.shape[-1] != 2 or product.symbols is None or thread.arithmetic.deferred is not None:
+        return False
+    return not product.symbols.support.cheap(product.form)
 
 
 def _affine_contraction(
@@ -126,10 +140,23 @@ def _affine_contraction(
     a, b, along = samples(a, b)
     linear = linear_product(a, b, f, left, right, along)
     over = _apart_states(a, b, along)
-    remainders = [Remainder(bounds, radius_of_product(a, b, f, terms))]
-    remainders += [Remainder(interval_of(x, y, f, terms), radius_of_product(x, y, f, terms)) for x, y in over.views[1:]]
+    shared = _shared_deviations(a, b) if samples is matrix_samples else None
+    remainders = [Remainder(bounds, radius_of_product(a, b, f, terms, shared))]
+    remainders += [
+        Remainder(interval_of(x, y, f, terms), radius_of_product(x, y, f, terms, shared)) for x, y in over.views[1:]
+    ]
     factors = _factors(a, b, None) if samples is matrix_samples and sharp else None
     return over.result(name, remainders, linear, sharp=sharp, factors=factors)
+
+
+def _shared_deviations(a: Set, b: Set) -> Callable[[Tensor], Tensor] | None:
+    """How far products of deviations reach together, where entries of b share symbols and there are many of them."""
+    if not varies(a) or not b.affine or b.symbols is None or sample_axis(b) is not None:
+        return None
+    if not FEWEST_TOGETHER <= a.shape[1] <= MOST_TOGETHER or thread.arithmetic.deferred is not None:
+        return None
+    found = b.symbols.support.together(b.form)
+    return None if found is None else partial(second_order, found=found)
 
 
 def _factors(a: Set, b: Set, bias: Set | None) -> Factors | None:

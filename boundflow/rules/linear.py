@@ -179,10 +179,12 @@ def combination(
     charged: Sequence[tuple[Operand, float]] | None = None,
     factors: Factors | None = None,
     sharp: bool = True,
+    waits: bool = False,
 ) -> Set:
     """``sum_i a_i x_i``. Roundings are charged on ``charged`` where plain PyTorch sums other terms than we do.
 
     ``sharp=False`` saves the support function where the summands hardly share symbols, or only the form is of interest.
+    ``waits`` puts it off until somebody asks.
     """
     operands: list[Operand] = [x for x, _ in summands]
     along = None
@@ -209,7 +211,8 @@ def combination(
     remainders = [remainder(*view) for view in over.views]
     linear = _combined(summands, sets, remainders[0].bounds.shape[1:], along) if affine else None
     never_negative = nonnegative(*operands) and all(a >= 0 for a in coefficients)
-    return over.result(name, remainders, linear, nonnegative=never_negative, sharp=sharp, factors=factors)
+    options = {"sharp": sharp, "waits": waits}
+    return over.result(name, remainders, linear, nonnegative=never_negative, factors=factors, **options)
 
 
 def _require_normal(summands: Sequence[tuple[Operand, float]], dtype: torch.dtype) -> None:

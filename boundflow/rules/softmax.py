@@ -6,8 +6,10 @@
     e_c = q_c ((d_c - m)^2 - v) / 2      with mean m = sum_j q_j d_j and variance v = sum_j q_j (d_j - m)^2.
 
 Both squares are bounded by the spread s_j of each logit, and e_c has an upper and a lower end of its own. Where the
-spread is large, the mean value theorem says more: ``|e_c| <= sum_j max |J_cj(z) - J_cj(z0)| s_j``. Two classes are a
-sigmoid of the difference.
+spread is large, the mean value theorem says more: ``|e_c| <= sum_j max |J_cj(z) - J_cj(z0)| s_j``.
+
+Two classes are a sigmoid of the difference d of their logits, ``p_0 = sigmoid(d)``, and their logarithms are
+``-softplus(-d)`` and ``-softplus(d)``: only d has to be known well.
 """
 
 from __future__ import annotations
@@ -24,8 +26,8 @@ from ..operands import sample_axis
 from ..rule_table import aten, rule
 from ..sets import Set, as_set, point
 from ..states import Linear, Remainder, States, linear_part
-from .functions import EXP, SIGMOID
-from .linear import combination, sub, sum_
+from .functions import EXP, SIGMOID, softplus_function
+from .linear import combination, neg, sub, sum_
 from .products import mul, product
 from .structural import selected
 from .unary import apply
@@ -70,17 +72,31 @@ def softmax_bounds(bounds: Tensor) -> Tensor:
 
 
 FLOOR_TERMS = 64
+SOFTPLUS = softplus_function(1.0, 40.0)  # above 40 it is the identity, within exp(-40)
 
 
-def softmax_last(x: Set) -> Set:
-    """Probabilities over the last axis."""
+def difference(x: Set) -> Set | None:
+    """``z_0 - z_1``, of shape (..., 1), where a set has rows and two classes on its last axis; None elsewhere."""
+    if not x.affine or x.shape[-1] != 2:
+        return None
+    x = x.rough
+    x = x if sample_axis(x) != -1 else x.dense()
+    first = selected(x, lambda tensor, lead: tensor.narrow(-1, 0, 1))
+    second = selected(x, lambda tensor, lead: tensor.narrow(-1, 1, 1))
+    return sub(first, second)
+
+
+def softmax_last(x: Set, apart: Set | None = None) -> Set:
+    """Probabilities over the last axis; ``apart`` is the `difference` of two classes, where it is known already."""
+    apart = difference(x) if apart is None else apart
+    x = x if apart is None else x.rough
     x = x if sample_axis(x) != -1 else x.dense()
     over = States(x)
     images = [softmax_bounds(view.bounds) for (view,) in over.views]
     if not x.affine:
         return over.result("softmax", [Remainder(image, None) for image in images])
-    if x.shape[-1] == 2:
-        return _two_classes(x, over, images)
+    if apart is not None:
+        return _two_classes(x, apart, over, images)
     p = torch.softmax(x.form.center, -1)
     jacobian = p.unsqueeze(-1) * (torch.eye(x.shape[-1], dtype=x.dtype, device=x.device) - p.unsqueeze(-2))
     below, above = zip(*(_softmax_error(view, jacobian) for (view,) in over.views), strict=True)
@@ -95,21 +111,30 @@ def softmax_last(x: Set) -> Set:
     return over.result("softmax", remainders, linear, sharp=sharp, factors=factors)
 
 
-def _two_classes(x: Set, over: States[Set], images: list[Tensor]) -> Set:
-    """``p_0 = sigmoid(z_0 - z_1)`` and ``p_1 = 1 - p_0``: one difference, whose image is the range of both."""
-    first = selected(x, lambda tensor, lead: tensor.narrow(-1, 0, 1))
-    second = selected(x, lambda tensor, lead: tensor.narrow(-1, 1, 1))
+def _two_classes(x: Set, apart: Set, over: States[Set], images: list[Tensor]) -> Set:
+    """``p_0 = sigmoid(d)`` and ``p_1 = 1 - p_0``: the image of one difference is the range of both."""
     signs, offsets = (point(x.bounds.new_tensor(ends)) for ends in ([1.0, -1.0], [0.0, 1.0]))
-    turned = product(apply(SIGMOID, sub(first, second)), signs, sharp=False)
+    turned = product(apply(SIGMOID, apart), signs, sharp=False)
     both = combination("softmax", [(turned, 1.0), (offsets, 1.0)], sharp=False)
-    charge = _softmax_charge(x, images[0])
+    return _charged("softmax", both, x, over, images, _softmax_charge(x, images[0]))
+
+
+def _two_logarithms(x: Set, apart: Set, over: States[Set], images: list[Tensor]) -> Set:
+    """``log p_0 = -softplus(-d)`` and ``log p_1 = -softplus(d)``."""
+    turned = product(apart, point(x.bounds.new_tensor([-1.0, 1.0])), sharp=False)
+    both = neg(apply(SOFTPLUS, turned))
+    return _charged("log_softmax", both, x, over, images, _logit_error(x.bounds).expand(x.shape))
+
+
+def _charged(name: str, both: Set, x: Set, over: States[Set], images: list[Tensor], charge: Tensor) -> Set:
+    """What was computed from the difference, with the roundings of PyTorch's formula, and within these images."""
     over = States(x, found=None if both.clean is None else over.found)
     remainders = []
     for view, image in zip((both, both.untouched), images, strict=False):
         ends = rounding.widened(view.bounds, charge)
         bounds = torch.stack((image[0].maximum(ends[0]), image[1].minimum(ends[1])))
         remainders.append(Remainder(bounds, rounding.up(view.form.radius + charge)))
-    return over.result("softmax", remainders[: len(over.views)], linear_part(both.form), sharp=False)
+    return over.result(name, remainders[: len(over.views)], linear_part(both.form), sharp=False)
 
 
 def _softmax_charge(x: Set, image: Tensor) -> Tensor:
@@ -213,7 +238,7 @@ def softmax_backward(grad: Set | Tensor, p: Set | Tensor, dim: int, dtype: torch
     return combination("softmax_backward", [(weighted, 1.0), (mul(p, total), -1.0)], terms=p.shape[dim] + 4)
 
 
-def log_softmax_last(x: Set, sharp: bool = True) -> Set:
+def log_softmax_last(x: Set, sharp: bool = True, apart: Set | None = None) -> Set:
     """``log p_c = z_c - lse(z)``, with lse the logarithm of a sum of exponentials and p(z) its gradient.
 
     As an affine form with slopes delta_cj - p_j(z0). lse is convex, so with d = z - z0
@@ -221,12 +246,17 @@ def log_softmax_last(x: Set, sharp: bool = True) -> Set:
         0  <=  lse(z) - lse(z0) - p(z0) d  <=  (p(z) - p(z0)) d:
 
     only the values of p at z matter, in every state those on its interval, which need not hold the center z0.
+    ``apart`` is the `difference` of two classes, where it is known already.
     """
+    apart = difference(x) if apart is None else apart
+    x = x if apart is None else x.rough
     x = x if sample_axis(x) != -1 else x.dense()
     over = States(x)
     intervals = [log_softmax_bounds(view.bounds) for (view,) in over.views]
     if not x.affine:
         return over.result("log_softmax", [Remainder(interval, None) for interval in intervals])
+    if apart is not None:
+        return _two_logarithms(x, apart, over, intervals)
     f, unit = x.form, rounding.gamma(x.shape[-1] + 4, x.dtype)
     p, center = torch.softmax(f.center, -1), torch.log_softmax(f.center, -1)
     slopes = torch.eye(x.shape[-1], dtype=x.dtype, device=x.device) - p.unsqueeze(-2)

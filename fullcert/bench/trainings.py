@@ -1,7 +1,6 @@
 """Whole trainings under a threat, from the first step to the certified test set, beside plain training alone."""
 
 import copy
-import os
 import subprocess
 import sys
 import tempfile
@@ -21,11 +20,10 @@ from boundflow.losses import LOSSES
 from fullcert import forecasting
 from fullcert.bench.cases import Measured, case
 from fullcert.bench.measuring import peak, seconds
-from fullcert.datasets import load
 from fullcert.evaluation import measure, on_test
 from fullcert.mistakes import Mistake
 from fullcert.options import resolve
-from fullcert.reproduce.agt import Attack, certified, network, tensors
+from fullcert.reproduce.agt import Attack, certified, data_of, network, tensors
 from fullcert.startup import use_threads
 from fullcert.training import Recipe
 
@@ -49,11 +47,11 @@ def timed(work: Callable[[], float | None], plain: Callable[[], object] | None, 
 
 
 def attacked(attack: Attack, device: torch.device) -> Measured:
-    data = load(attack.dataset, Path(os.environ.get("BOUNDFLOW_DATA", "data")), 0)
+    data = data_of(attack, 0)
     x, y = tensors(data.train, attack.samples, device)
     recipe = bf.Recipe(loss="ce", optimizer_options={"lr": attack.lr}, epochs=attack.steps)
     model = network(attack, x.shape[1], data.classes)
-    return timed(lambda: certified(attack, 0, device).value, lambda: plainly(model, recipe, x, y), device)
+    return timed(lambda: certified(attack, 0, device, data).value, lambda: plainly(model, recipe, x, y), device)
 
 
 HALF_MOONS = Attack("half-moons", 3000, 128, 4, 2.0, 0.6, k=200, epsilon=0.01)

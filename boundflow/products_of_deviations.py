@@ -1,0 +1,110 @@
+"""What ``sum_j x_j db_j`` can reach, for any x with ``|x_j| <= s_j``: the entries of b deviate by the same symbols.
+
+The product of two sets is off its linear part by ``da . db``, a sum of products of deviations. Bounded one by one that
+is ``sum_j s_j t_j``, as if every entry of b could be at its end at once. But ``db = E xi``, where column k of E belongs
+to symbol k, and a symbol that moves one entry up moves another down. For any positive d, and h the support function,
+
+    h(a)  <=  sqrt(h(d)) sqrt(sum_k a_k^2 / d_k)                                                   (Cauchy, Schwarz)
+
+Proof: the term of one sample has ``term(a)^2 <= term(d) sum_k a_k^2 / d_k`` over its symbols, for boxes by Cauchy and
+Schwarz, for all others because their term is at most the length of a, and that of d at least its largest entry. Parts
+of a clause, the samples within a budget, and clauses add up; Cauchy and Schwarz once more bound the sum of the roots.
+
+For a = x E the second factor is the root of ``x C x`` with ``C = E diag(1/d) E'``. With x_j = s_j y_j and |y_j| <= 1,
+of which n are not 0,
+
+    |x db|  <=  sqrt(h(d)) sqrt(n |M|),        M = diag(s) C diag(s),        |M| its norm on Euclidean space.
+
+Here d_k is about the length of column k. Error rows that belong to one entry each are no matter of Cauchy and Schwarz:
+what they reach is added up. The norm of a matrix P follows from its powers: ``|P|^2 = |P'P|``, again and again, and in
+the end the root of the sum of all squares, which is too large by n^(1/16) at most after three times. Where P'P is
+rounded, by R, it is ``|P|^2 <= |P'P + R| + |R|``, and R has length ``gamma_n`` times the sum of the squares of P.
+
+MAGIC with all samples moved by 0.01: products of deviations of 128 hidden units reach two thirds of what they do one by
+one, and half of a per cent more is certified.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import torch
+from torch import Tensor
+
+from . import rounding
+from .budgets import box
+from .tuning import MATRICES_AT_A_TIME, MATRICES_AT_A_TIME_CUDA
+
+if TYPE_CHECKING:
+    from .budgets import Columns
+    from .expansion import Expansion
+    from .forms import Form
+
+SQUARINGS = 3
+
+
+class Together(NamedTuple):
+    """What is known of a matrix b of shape (inner, width), in float64."""
+
+    reach: Tensor  # (width): h(d), rounded up
+    gram: Tensor  # (width, inner, inner): E diag(1/d) E', not rounded up
+    terms: int  # that were added up in it
+    rest: Tensor  # (inner, width): what E leaves out, rounded up
+
+
+def together(form: Form, expansion: Expansion, columns: Columns) -> Together:
+    """The deviations of a matrix whose rows all stand in an expansion, and whose deep rows are these columns."""
+    inner, width = form.center.shape
+    deep, error = expansion.expanded(form.generators.reshape(len(form.rows), inner * width).T, form.rows)
+    count = deep.shape[1] - (0 if expansion.boxes is None else len(expansion.boxes))
+    # three sums, of which the box has room for one rounding more, and the error for many
+    rest = rounding.up(error + box(deep[:, count:], 1) + form.radius.flatten())
+    e = deep[:, :count].view(inner, width, count).transpose(0, 1).double()
+    length = torch.linalg.vector_norm(e, dim=1) + e.abs().amax(1)  # squares may underflow: it must not be 0 then
+    root = length.sqrt()
+    weighted = torch.where(root.unsqueeze(1) > 0, e / root.unsqueeze(1), 0.0)
+    weights = torch.nn.functional.pad(rounding.up(root * root), (0, deep.shape[1] - count))
+    reach = columns.reach(weights).amax(0)
+    return Together(reach, weighted @ weighted.mT, count, rest.view(inner, width).double())
+
+
+def second_order(deviation: Tensor, found: Together) -> Tensor:
+    """How far ``sum_j x_j db_jp`` reaches, (lines, width), for x within ``deviation`` (lines, inner)."""
+    width, inner, _ = found.gram.shape
+    numbers = MATRICES_AT_A_TIME_CUDA if deviation.is_cuda else MATRICES_AT_A_TIME
+    some = torch.split(deviation.double(), max(1, numbers // (width * inner * inner)))
+    return torch.cat([_second_order(part, found) for part in some])
+
+
+def _second_order(s: Tensor, found: Together) -> Tensor:
+    inner, dtype = s.shape[1], s.dtype
+    trace = (s * s) @ found.gram.diagonal(dim1=1, dim2=2).T  # the sum of the squares of diag(s) E diag(1/sqrt(d))
+    exponent = torch.frexp(trace).exponent
+    # a power of two, so that what is multiplied below is at most 1
+    scaled = torch.ldexp(s.unsqueeze(1).unsqueeze(3) * found.gram, -exponent[..., None, None])
+    norm = torch.ldexp(operator_norm((scaled * s.unsqueeze(1).unsqueeze(2)).float()), exponent)
+    # entries were divided once, scaled twice and converted, and their products added up
+    unit = rounding.of_ours(found.terms + inner + 4, dtype) + rounding.of_ours(1, torch.float32)
+    norm = norm + unit * trace + rounding.tiny(found.terms * inner, dtype)
+    root = norm.sqrt() * (s > 0).sum(1, keepdim=True).sqrt() * found.reach.sqrt()
+    return (root + s @ found.rest) * (1 + rounding.of_ours(inner + 8, dtype))
+
+
+def operator_norm(matrices: Tensor) -> Tensor:
+    """At least the largest singular value of square matrices (..., n, n) in float32 with no entry above 1, in float64.
+
+    A square is rounded once before it is added up in float64; n products lose less than ``tiny`` each to underflow.
+    """
+    n, dtype, squares = matrices.shape[-1], matrices.dtype, []
+    unit, lost = rounding.of_ours(n, dtype), rounding.tiny(n, dtype) * n
+    for _ in range(SQUARINGS):
+        squares.append(_sum_of_squares(matrices))
+        matrices = matrices.mT @ matrices
+    bound = _sum_of_squares(matrices).sqrt()
+    for total in reversed(squares):
+        bound = (bound + unit * total + lost).sqrt()
+    return bound * (1 + unit)
+
+
+def _sum_of_squares(matrices: Tensor) -> Tensor:
+    return matrices.square().sum((-1, -2), dtype=torch.float64)
