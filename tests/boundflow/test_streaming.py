@@ -1,5 +1,6 @@
 """Supports of products, streamed by owner in float32: never below those written out in float64, and how far above."""
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -7,8 +8,12 @@ from torch import nn
 import boundflow as bf
 from boundflow import factored_support, factors, kernels, processor_kernel, streaming, support, training
 from boundflow.budgets import Kind
+from boundflow.expansion import Expansion
+from boundflow.forms import Form
+from boundflow.rows import Rows
 from boundflow.rules.upper_products import upper_product
 from boundflow.streaming import Stream, exceeding
+from boundflow.symbol_numbers import DERIVED
 from boundflow.threats import L1, L2, AtMost, Labels, Linf, Removal
 
 THREATS = {
@@ -32,7 +37,7 @@ def data(samples=128, seed=0, scale=None):
     return x, (x[:, 0] > x[:, 1]).long()
 
 
-def compared(monkeypatch, threat, x, y, dtype=torch.float64, hidden=6, batch=None):
+def compared(monkeypatch, threat, x, y, dtype=torch.float64, batch=None, model=None):
     """Every support of a run, streamed and written out."""
     found, written_out = [], support.Support.__call__
     monkeypatch.setattr(factors.Factors, "pay", lambda self, expansion: True)
@@ -48,7 +53,7 @@ def compared(monkeypatch, threat, x, y, dtype=torch.float64, hidden=6, batch=Non
 
     monkeypatch.setattr(support.Support, "__call__", both)
     torch.manual_seed(0)
-    model = nn.Sequential(nn.Linear(3, hidden), nn.ReLU(), nn.Linear(hidden, 2)).to(dtype)
+    model = (model or nn.Sequential(nn.Linear(3, 6), nn.ReLU(), nn.Linear(6, 2))).to(dtype)
     options = {"loss": "ce", "optimizer_options": {"lr": 0.5}, "epochs": 3, "order": 2, "batch_size": batch}
     certificate = bf.certify(model, (x.to(dtype), y), threat=threat, **options)
     certificate.predict(x[:20].to(dtype))
@@ -168,9 +173,8 @@ def test_the_kernel_computes_the_same(kind, budget, shape):
     assert bool((bound <= exact * 1.05).all())
 
 
-def test_a_second_factor_is_made_ready_once_for_all_pieces_of_a_batch(monkeypatch):
-    monkeypatch.setattr(support, "STREAM_FROM", 0)
-    monkeypatch.setattr(factors.Factors, "pay", lambda self, expansion: True)
+def counted(monkeypatch):
+    """The second factors that are made ready from now on."""
     made, first = [], factored_support._Second.__init__
 
     def count(self, *args):
@@ -178,6 +182,13 @@ def test_a_second_factor_is_made_ready_once_for_all_pieces_of_a_batch(monkeypatc
         first(self, *args)
 
     monkeypatch.setattr(factored_support._Second, "__init__", count)
+    return made
+
+
+def test_a_second_factor_is_made_ready_once_for_all_pieces_of_a_batch(monkeypatch):
+    monkeypatch.setattr(support, "STREAM_FROM", 0)
+    monkeypatch.setattr(factors.Factors, "pay", lambda self, expansion: True)
+    made = counted(monkeypatch)
     monkeypatch.setattr(training, "chunk_size", lambda *arguments: 40)
     x, y = data()
     torch.manual_seed(0)
@@ -186,6 +197,116 @@ def test_a_second_factor_is_made_ready_once_for_all_pieces_of_a_batch(monkeypatc
     certificate = bf.certify(model, (x, y), threat=AtMost(4, Linf(0.01)), **options)
     assert certificate.void_at_step is None
     assert len(made) == 3  # in the second step, the first that looks through an expansion: forwards two, backwards one
+
+
+class Step:
+    """Products of one step: all look through the same expansion, of four derived symbols over those of samples."""
+
+    def __init__(self):
+        self.space, samples = bf.Symbols(AtMost(3, Linf(0.5))), 40
+        own = self.space.of_samples(np.arange(samples), np.zeros((samples, 1)), np.zeros(1, dtype=np.int64))
+        self.generator = torch.Generator().manual_seed(0)
+        self.derived = self.space.fresh(4, DERIVED).numbers
+        weights = self.random(len(self.derived), samples)
+        expansion = Expansion(Rows(self.derived), own.batch.distinct, weights / weights.abs().sum(1, keepdim=True))
+        self.optimizer = torch.optim.SGD([nn.Parameter(torch.zeros(1))], lr=1.0)  # the space holds it weakly
+        self.space.expands(self.optimizer, expansion)
+        self.first = self.random(5, 3)
+
+    def random(self, *shape):
+        return torch.randn(*shape, generator=self.generator, dtype=torch.float64)
+
+    def form(self, center, generators, symbols=slice(2)):
+        return Form(center, generators, torch.zeros_like(center), Rows(self.derived[symbols]))
+
+    def reach(self, second, bias):
+        """How far the product of a plain tensor with the second factor reaches: streamed, and from its rows."""
+        first = Form(self.first, self.first.new_zeros(0, *self.first.shape), 0 * self.first, Rows(self.derived[:0]))
+        generators = self.first @ second.generators + (0 if bias is None else bias.generators.unsqueeze(1))
+        center = self.first @ second.center
+        product = Form(center, generators, torch.zeros_like(center), second.rows)
+        return self.space.support(product, factors=factors.Factors(first, second, bias)), self.space.support(product)
+
+
+def other_memory(step, center, rows, bias):
+    """Two weights of the same shape, which move by the same symbols."""
+    yield step.form(center, rows), None
+    yield step.form(step.random(3, 3), step.random(2, 3, 3)), None
+
+
+def halves_of_one_tensor(step, center, rows, bias):
+    """Two halves of one weight, whose numbers stand in the same memory."""
+    together = step.random(2, 2, 3, 3)
+    for half in together.unbind(0):
+        yield step.form(center, half), None
+
+
+def other_rows(step, center, rows, bias):
+    """The same center, and other rows."""
+    yield step.form(center, rows), None
+    yield step.form(center, step.random(2, 3, 3)), None
+
+
+def turned_round(step, center, rows, bias):
+    """A weight and its transpose, which begin at the same place."""
+    yield step.form(center, rows), None
+    yield step.form(center.T, rows.transpose(1, 2)), None
+
+
+def other_symbols(step, center, rows, bias):
+    """The same numbers, as rows of other symbols."""
+    yield step.form(center, rows), None
+    yield step.form(center, rows, slice(2, 4)), None
+
+
+def other_bias(step, center, rows, bias):
+    """The same factor, with biases whose rows differ."""
+    yield step.form(center, rows), step.form(bias, step.random(2, 3))
+    yield step.form(center, rows), step.form(bias, step.random(2, 3))
+
+
+def no_bias(step, center, rows, bias):
+    """The same factor, with a bias and without."""
+    yield step.form(center, rows), None
+    yield step.form(center, rows), step.form(bias, step.random(2, 3))
+
+
+@pytest.mark.parametrize(
+    "pair", [other_memory, halves_of_one_tensor, other_rows, turned_round, other_symbols, other_bias, no_bias]
+)
+def test_second_factors_that_differ_stand_ready_apart(pair, monkeypatch):
+    """Two products of one step, each twice: a second factor is made ready once, and none is taken for another."""
+    monkeypatch.setattr(support, "STREAM_FROM", 0)
+    monkeypatch.setattr(factors.Factors, "pay", lambda self, expansion: True)
+    made, step = counted(monkeypatch), Step()
+    products = [*pair(step, step.random(3, 3), step.random(2, 3, 3), step.random(3))]
+    for second, bias in products * 2:
+        streamed, written_out = step.reach(second, bias)
+        assert bool((streamed >= written_out * (1 - 1e-12)).all())
+        assert bool((streamed <= 1.01 * written_out).all())
+    assert len(made) == len(products)
+
+
+class UsedAgain(nn.Module):
+    """A network whose layers are one weight, a multiple of it and its transpose: all move by the same symbols."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer, self.head = nn.Linear(3, 3), nn.Linear(3, 2)
+
+    def forward(self, x):
+        hidden = torch.tanh(self.layer(x))
+        hidden = torch.tanh(nn.functional.linear(hidden, 3 * self.layer.weight, self.layer.bias))
+        return self.head(torch.tanh(hidden @ self.layer.weight))
+
+
+def test_layers_that_are_made_of_one_weight(monkeypatch):
+    torch.manual_seed(0)
+    found = compared(monkeypatch, AtMost(4, Linf(0.02)), *data(), model=UsedAgain())
+    assert found
+    for streamed, exact in found:
+        assert bool((streamed >= exact * (1 - 1e-12)).all())
+        assert float(streamed.sum()) <= 1.002 * float(exact.sum())
 
 
 @pytest.mark.parametrize("kind", list(Kind), ids=[kind.value for kind in Kind])

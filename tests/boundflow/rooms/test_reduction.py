@@ -85,34 +85,95 @@ def test_a_reduction(kind: str, dtype: torch.dtype, count: int, order: int) -> N
         assert room.support(direction) >= reach(direction, exact(generators), exact(radius))
 
 
+class Twice:
+    """A state that was reduced, and the next one, which is made of its derived symbols and of those it had before."""
+
+    def __init__(self, first: Tensor):
+        """``first`` are the rows of the scalars, (symbols, size)."""
+        self.first, self.size = first, first.shape[1]
+        self.room = Room(first.dtype, self.size, order=20)
+        self.symbols = self.room.space.fresh(len(first))
+        self.room.give(self.symbols, first, torch.zeros(self.size, dtype=first.dtype))
+        self.room.space.reduce(self.room.optimizer)
+        form = self.room.parameter.form.dense
+        self.derived, self.scale = form.rows, form.generators.reshape(self.size, self.size).diagonal()
+
+    def holds(self, mixing: Tensor, known: Tensor, order: int) -> None:
+        """The next state, with rows ``mixing`` of derived symbols and ``known`` of those before, is reduced as well.
+
+        A derived symbol is ``(state - center) / scale`` exactly, whatever the expansion says.
+        """
+        room, both = self.room, Rows(np.concatenate((self.derived.numbers, self.symbols.numbers)))
+        room.give(both, torch.cat((mixing, known)), torch.zeros(self.size, dtype=mixing.dtype))
+        wanted = product(exact(self.first) / exact(self.scale), exact(mixing)) + exact(known)  # (symbols, size)
+        room.space.order = order
+        room.space.reduce(room.optimizer)
+        for direction in directions(self.size):
+            assert room.support(direction) >= reach(direction, wanted, exact(torch.zeros(self.size)))
+
+
+def nearly_the_same(rows: Tensor, size: int) -> Tensor:
+    """Scalars, each of which is the first a little longer."""
+    return rows[:, :1] * torch.tensor([1 + k * 2.0**-20 for k in range(size)], dtype=rows.dtype)
+
+
+def differences(size: int, dtype: torch.dtype) -> Tensor:
+    """Every scalar less the next one."""
+    return torch.eye(size, dtype=dtype) - torch.eye(size, dtype=dtype).roll(1, 0)
+
+
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("kind", NORMAL)
 @pytest.mark.parametrize("order", [1, 20])
 @pytest.mark.parametrize("cancels", [False, True])
 def test_one_reduction_after_the_other(kind: str, dtype: torch.dtype, order: int, cancels: bool) -> None:
-    """A derived symbol is ``(state - center) / scale`` exactly; its expansion is rounded, and so are products."""
+    """An expansion is rounded, and so are products with it; ``cancels``: the next state is a difference of scalars."""
     size, count = 6, 40
-    room = Room(dtype, size, order=20)
-    first = adverse(kind, (count, size), dtype)
-    if cancels:  # scalars that are nearly the same, of which the next state is the difference
-        first = first[:, :1] * torch.tensor([1 + k * 2.0**-20 for k in range(size)], dtype=dtype)
-    rows = room.space.fresh(count)
-    room.give(rows, first, torch.zeros(size, dtype=dtype))
-    room.space.reduce(room.optimizer)
-    form = room.parameter.form.dense
-    scale = exact(form.generators.reshape(size, size).diagonal())
-    meaning = exact(first).T / scale[:, None]  # (derived, symbols)
-    mixing = adverse(kind, (size, size), dtype, 4)
+    first, mixing = adverse(kind, (count, size), dtype), adverse(kind, (size, size), dtype, 4)
     if cancels:
-        mixing = torch.eye(size, dtype=dtype) - torch.eye(size, dtype=dtype).roll(1, 0)
-    fresh = adverse(kind, (count, size), dtype, 5) * 2.0**-8  # rows of symbols that the expansion knows
-    both = Rows(np.concatenate((form.rows.numbers, rows.numbers)))
-    room.give(both, torch.cat((mixing, fresh)), torch.zeros(size, dtype=dtype))
-    wanted = product(meaning.T, exact(mixing)) + exact(fresh)  # (symbols, size)
-    room.space.order = order
-    room.space.reduce(room.optimizer)
-    for direction in directions(size):
-        assert room.support(direction) >= reach(direction, wanted, exact(torch.zeros(size)))
+        first, mixing = nearly_the_same(first, size), differences(size, dtype)
+    Twice(first).holds(mixing, adverse(kind, (count, size), dtype, 5) * 2.0**-8, order)
+
+
+def lost_by_an_expansion(rows: Tensor) -> tuple[Twice, Tensor, Tensor]:
+    """Rows of the symbols before take away all that the floats of the expansion say, and not what they stand for.
+
+    The coefficients are 0 in whatever order they are summed, and the exact ones are the roundings of divisions.
+    """
+    twice = Twice(rows)
+    return twice, torch.eye(twice.size, dtype=rows.dtype), -(rows / twice.scale)
+
+
+def lost_by_a_difference(rows: Tensor) -> tuple[Twice, Tensor, Tensor]:
+    """Scalars that are nearly the same have expansions that are, up to their roundings."""
+    size = rows.shape[1]
+    return Twice(nearly_the_same(rows, size)), differences(size, rows.dtype), torch.zeros_like(rows)
+
+
+def lost_by_a_product(rows: Tensor) -> tuple[Twice, Tensor, Tensor]:
+    """Scalars that are the same: the first less the last, and less than half a unit of each of the others."""
+    size = rows.shape[1]
+    mixing = 0.5 * adverse("swallowed", (size, size), rows.dtype)
+    mixing[0], mixing[-1] = 1.0, -1.0
+    return Twice(rows[:, :1].repeat(1, size)), mixing, torch.zeros_like(rows)
+
+
+LOST = {"an expansion": lost_by_an_expansion, "a difference": lost_by_a_difference, "a product": lost_by_a_product}
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("kind", NORMAL)
+@pytest.mark.parametrize("size", [3, 6, 40])
+@pytest.mark.parametrize("order", [1, 20])
+@pytest.mark.parametrize("what", LOST)
+def test_nothing_but_roundings_is_left(what: str, kind: str, dtype: torch.dtype, size: int, order: int) -> None:
+    """Of a state that would be 0 without roundings, all that it reaches is what its expansion was off by.
+
+    Nothing else may be in it. Whenever a derived symbol is used, many roundings of all that it stands for are charged:
+    where a state is not much shorter than what it was made of, these would pay for what is lost here as well.
+    """
+    twice, mixing, known = LOST[what](adverse(kind, (4, size), dtype))
+    twice.holds(mixing, known, order)
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
