@@ -168,7 +168,7 @@ class Ensemble:
         listed = []
         for number, certificates in enumerate(self.members):
             names = [member_file(number, place) for place in range(len(certificates))]
-            listed.append({"files": names, "data": certificates[0].record["data"]})
+            listed.append({"files": names, "data": certificates[0].record.get("data")})
         text = json.dumps({"format": FORMAT, "samples": self.samples, "members": listed}, indent=1)
         (folder / LISTED).write_text(text + "\n")
 

@@ -55,17 +55,18 @@ class Together(NamedTuple):
 def together(form: Form, expansion: Expansion, columns: Columns) -> Together:
     """The deviations of a matrix whose rows all stand in an expansion, and whose deep rows are these columns."""
     inner, width = form.center.shape
-    deep, error = expansion.expanded(form.generators.reshape(len(form.rows), inner * width).T, form.rows)
+    elements = form.generators.reshape(len(form.rows), inner * width).T.double()
+    deep, error = expansion.expanded(elements, form.rows)
     count = deep.shape[1] - (0 if expansion.boxes is None else len(expansion.boxes))
-    # three sums, of which the box has room for one rounding more, and the error for many
-    rest = rounding.up(error + box(deep[:, count:], 1) + form.radius.flatten())
-    e = deep[:, :count].view(inner, width, count).transpose(0, 1).double()
+    # sums of which the box has room for one rounding more, and the error for many; and products that underflow
+    rest = rounding.up(error + box(deep[:, count:], 1) + form.radius.flatten()) + rounding.tiny(1, deep.dtype)
+    e = deep[:, :count].view(inner, width, count).transpose(0, 1)
     length = torch.linalg.vector_norm(e, dim=1) + e.abs().amax(1)  # squares may underflow: it must not be 0 then
     root = length.sqrt()
     weighted = torch.where(root.unsqueeze(1) > 0, e / root.unsqueeze(1), 0.0)
     weights = torch.nn.functional.pad(rounding.up(root * root), (0, deep.shape[1] - count))
     reach = columns.reach(weights).amax(0)
-    return Together(reach, weighted @ weighted.mT, count, rest.view(inner, width).double())
+    return Together(reach, weighted @ weighted.mT, count, rest.view(inner, width))
 
 
 def second_order(deviation: Tensor, found: Together) -> Tensor:
@@ -87,7 +88,7 @@ def _second_order(s: Tensor, found: Together) -> Tensor:
     unit = rounding.of_ours(found.terms + inner + 4, dtype) + rounding.of_ours(1, torch.float32)
     norm = norm + unit * trace + rounding.tiny(found.terms * inner, dtype)
     root = norm.sqrt() * (s > 0).sum(1, keepdim=True).sqrt() * found.reach.sqrt()
-    return (root + s @ found.rest) * (1 + rounding.of_ours(inner + 8, dtype))
+    return (root + s @ found.rest) * (1 + rounding.of_ours(inner + 8, dtype)) + rounding.tiny(inner, dtype)
 
 
 def operator_norm(matrices: Tensor) -> Tensor:

@@ -93,11 +93,13 @@ class Support:
     def together(self, form: Form) -> Together | None:
         """What the deviations of a matrix share (`products_of_deviations.py`), kept for other pieces of a batch.
 
-        None where its rows are not looked through an expansion, and in runs whose steps are compiled: there all is
-        computed as it is traced.
+        None where its rows are not looked through an expansion, in runs whose steps are compiled, where all is computed
+        as it is traced, and within a budget: a root of all samples is more than the k largest of them.
         """
         expansion, told, arithmetic = self.space.expansion, self._told(), self.space.arithmetic
         if expansion is None or arithmetic.shares is not None or not arithmetic.together or form.rows.batch is not None:
+            return None
+        if any(budget is not None for budget in self.space.budgets):
             return None
         view = expansion.view(form.rows)
         if not len(view.derived) or len(view.other):

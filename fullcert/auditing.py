@@ -84,7 +84,7 @@ def require_same(options: Options, where: Places, certificate: bf.Certificate) -
         return
     recipe = Recipe(replace(options, device="cpu"))  # the data are the same wherever it was trained
     made = Prepared(recipe.initial, recipe.observed(), recipe.threats.training, recipe.program())
-    if fingerprint(made.x, made.y) != certificate.record["data"]:
+    if fingerprint(made.x, made.y) != certificate.record.get("data"):
         raise Mistake(f"{where.table.path} has changed since it was trained on: audit with the table as it was then")
 
 

@@ -73,6 +73,7 @@ LAWS = {  # file -> tests that go first: exact arithmetic, in the room that the 
     "support.py": ["support"],
     "factors.py": ["support"],
     "factored_support.py": ["streamed"],
+    "products_of_deviations.py": ["products_of_deviations"],
     "largest_budgets.py": ["smaller_sets"],
     "smaller_threats.py": ["smaller_sets"],
     "verified_rows.py": ["smaller_sets"],

@@ -212,19 +212,23 @@ class Step:
         self.optimizer = torch.optim.SGD([nn.Parameter(torch.zeros(1))], lr=1.0)  # the space holds it weakly
         self.space.expands(self.optimizer, expansion)
         self.first = self.random(5, 3)
+        self.zeros = {shape: torch.zeros(shape, dtype=torch.float64) for shape in ((3, 3), (3,))}
 
     def random(self, *shape):
         return torch.randn(*shape, generator=self.generator, dtype=torch.float64)
 
     def form(self, center, generators, symbols=slice(2)):
-        return Form(center, generators, torch.zeros_like(center), Rows(self.derived[symbols]))
+        return Form(center, generators, self.zeros[tuple(center.shape)], Rows(self.derived[symbols]))
 
     def reach(self, second, bias):
         """How far the product of a plain tensor with the second factor reaches: streamed, and from its rows."""
         first = Form(self.first, self.first.new_zeros(0, *self.first.shape), 0 * self.first, Rows(self.derived[:0]))
-        generators = self.first @ second.generators + (0 if bias is None else bias.generators.unsqueeze(1))
+        rows = second.rows if bias is None else second.rows.union(bias.rows)
+        generators = rows.place(self.first @ second.generators, second.rows)
+        if bias is not None:
+            generators = generators + rows.place(bias.generators, bias.rows).unsqueeze(1)
         center = self.first @ second.center
-        product = Form(center, generators, torch.zeros_like(center), second.rows)
+        product = Form(center, generators, torch.zeros_like(center), rows)
         return self.space.support(product, factors=factors.Factors(first, second, bias)), self.space.support(product)
 
 
@@ -265,6 +269,13 @@ def other_bias(step, center, rows, bias):
     yield step.form(center, rows), step.form(bias, step.random(2, 3))
 
 
+def bias_of_other_symbols(step, center, rows, bias):
+    """The same factor and the same numbers of a bias, as rows of other symbols."""
+    numbers = step.random(2, 3)
+    yield step.form(center, rows), step.form(bias, numbers)
+    yield step.form(center, rows), step.form(bias, numbers, slice(2, 4))
+
+
 def no_bias(step, center, rows, bias):
     """The same factor, with a bias and without."""
     yield step.form(center, rows), None
@@ -272,7 +283,11 @@ def no_bias(step, center, rows, bias):
 
 
 @pytest.mark.parametrize(
-    "pair", [other_memory, halves_of_one_tensor, other_rows, turned_round, other_symbols, other_bias, no_bias]
+    "pair",
+    [
+        *(other_memory, halves_of_one_tensor, other_rows, turned_round, other_symbols),
+        *(other_bias, bias_of_other_symbols, no_bias),
+    ],
 )
 def test_second_factors_that_differ_stand_ready_apart(pair, monkeypatch):
     """Two products of one step, each twice: a second factor is made ready once, and none is taken for another."""

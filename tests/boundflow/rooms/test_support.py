@@ -224,10 +224,12 @@ def test_an_expansion_of_another_dtype(kind: str) -> None:
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("kind", NORMAL)
 @pytest.mark.parametrize("bias", [False, True])
-@pytest.mark.parametrize("flat", ["both", "first", "second"])
-@pytest.mark.parametrize("inner", [2, 300])
+@pytest.mark.parametrize(
+    ("flat", "inner"),
+    [*((flat, inner) for flat in ("both", "first", "second") for inner in (2, 300)), ("opposite", 2)],
+)
 def test_a_product_by_its_factors(kind: str, dtype: torch.dtype, bias: bool, flat: str, inner: int) -> None:
-    """``A cb + ca B``, and one of the factors may have no rows."""
+    """``A cb + ca B``, and one of the factors may have no rows, or the first one opposite ones."""
     derived, deep, (count, width) = Rows(np.arange(100, 101)), Rows(np.arange(2)), (2, 2)
     made = Expansion(derived, deep, adverse(kind, (1, 2), dtype, 1) / 2)
 
@@ -236,10 +238,13 @@ def test_a_product_by_its_factors(kind: str, dtype: torch.dtype, bias: bool, fla
         return Form(adverse(kind, shape, dtype, seed), generators, torch.zeros(shape, dtype=dtype), derived)
 
     a = form(count, inner, seed=2, rows=flat != "second")
+    if flat == "opposite":
+        a.generators[..., 1] = -a.generators[..., 0]
     b = form(inner, width, seed=4, rows=flat != "first")
     c = form(width, seed=6)
     factors = Factors(a, b, c if bias else None)
     factors.start(made)
+    assert factors.opposed or flat != "opposite"
     found, error = factors.part(0, count)
 
     def over(x: Form) -> Exact:
