@@ -23,7 +23,7 @@ import torch
 from torch import nn
 
 import boundflow as bf
-from fullcert.datasets import Split, load
+from fullcert.datasets import Dataset, Split, load
 from fullcert.reproduce.experiments import Case, Outcome, Scale, Setting, experiment
 
 GPU_MEMORY, CPU_MEMORY = 1e11, 2.0**34
@@ -79,14 +79,18 @@ def network(attack: Attack, features: int, classes: int) -> nn.Sequential:
 
 def certified(attack: Attack, seed: int, device: torch.device) -> Outcome:
     """Train under the attack and certify the test set."""
-    data = load(attack.dataset, Path(os.environ.get("BOUNDFLOW_DATA", "data")), seed)
+    data = data_of(attack, seed)
     x, y = tensors(data.train, attack.samples, device)
-    certificate = bf.certify(
-        network(attack, x.shape[1], data.classes),
-        (x, y),
-        program(attack, device),
-        threat=attack.threat,
-    )
+    model = network(attack, x.shape[1], data.classes)
+    return tested(attack, data, bf.certify(model, (x, y), program(attack, device), threat=attack.threat), device)
+
+
+def data_of(attack: Attack, seed: int) -> Dataset:
+    return load(attack.dataset, Path(os.environ.get("BOUNDFLOW_DATA", "data")), seed)
+
+
+def tested(attack: Attack, data: Dataset, certificate: bf.Certificate, device: torch.device) -> Outcome:
+    """What is certain of the test set."""
     found = certificate.accuracy(*tensors(data.test, attack.test, device))
     details = {"certified_robustness": 100 * found.robustness, "void_at_step": certificate.void_at_step}
     return Outcome(100 * found.certified, 100 * found.nominal, details)
