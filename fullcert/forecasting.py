@@ -25,6 +25,9 @@ from fullcert.trials import Clock, Plan, Seen, Training, trial
 WORTH, WORTH_ROWS = 10_000, 4_000_000  # samples in all steps, also times error rows, below which a run is over soon
 FIRST, SHARE = 64, 8  # samples of the first trial, and of how many steps on few samples have one
 TIMES_AS_MANY_ROWS = (8, 6, 4, 3, 2)  # as the trial before
+# Numbers (scalars x error rows) with which a step takes seconds on however few samples, and the steps that trials make.
+# 784-10-1 has 6e7, and a step on 8 samples takes 4 s; half-moons 3e6, and 0.6 s.
+LARGE, STEPS_OF_TRIALS = 2**24, 10
 # Seconds that trials may take, if that is not more than a part of the run; for two of them whatever part of it that is,
 # or longer if it is a small part.
 ENOUGH, PART, SMALL_PART = 3.0, 0.3, 0.1
@@ -42,26 +45,33 @@ def seconds(recipe: Recipe, clock: Clock = time.perf_counter) -> float | None:
 
 
 def of(training: Training, clock: Clock = time.perf_counter) -> float | None:
-    """How long it will take, or None where it is not worth asking."""
+    """How long it will take, or None where it is not worth asking, or where asking takes as long as the run."""
     scalars = sum(parameter.numel() for parameter in training.model.parameters() if parameter.requires_grad)
     visits = training.steps * training.size
     if visits < WORTH and visits * scalars * training.recipe.order < WORTH_ROWS:
         return None
+    large = training.recipe.domain == "zonotope" and scalars * scalars * training.recipe.order > LARGE
+    if large and training.steps < STEPS_OF_TRIALS / SMALL_PART:
+        return None
     try:
-        return _forecast(training, clock).seconds()
+        found = _forecast(training, clock)
+        return None if found is None else found.seconds()
     except (ValueError, bf.BoundFlowError, Mistake):  # what is wrong with a recipe is said by the run itself
         return None
 
 
-def _forecast(training: Training, clock: Clock) -> "Forecast":
-    """What trials say, each the largest for which there is time; a second one is worth a share of the run."""
+def _forecast(training: Training, clock: Clock) -> "Forecast | None":
+    """What trials say, each the largest for which there is time; a second one is worth a share of the run.
+
+    None where even the smallest one would take too much of the run.
+    """
     plan = Plan.of(training)
     first, most = min(FIRST, training.met(training.steps)), min(training.size, plan.piece)
     many = min(first, most)
     loading = trial(training, plan, (first, many), clock)  # what later ones find loaded and compiled
     found, made = Forecast(training, plan, [loading]), []
     if found.trial(first) > max(ENOUGH, SMALL_PART * found.seconds()):
-        return found
+        return None  # one step, which has found nothing ready, says too little
     begun = clock()
     while True:
         made.append(trial(training, plan, (first, many, *(many, max(1, many // SHARE)) * REPEATED), clock))

@@ -167,6 +167,16 @@ def test_short_runs_are_not_asked() -> None:
     assert forecasting.of(training(epochs=2), ticking()) is None
 
 
+def test_asking_never_takes_as_long_as_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Steps that are long on however few samples are tried where the run has many of them, and if they prove short."""
+    monkeypatch.setattr(forecasting, "LARGE", 0)
+    monkeypatch.setattr(forecasting, "WORTH", 0)
+    assert forecasting.of(training(samples=24, epochs=99), ticking()) is None
+    assert forecasting.of(training(samples=24, epochs=100), ticking()) is not None
+    slow = ticking()
+    assert forecasting.of(training(samples=24, epochs=5, domain="interval"), lambda: 1e3 * slow()) is None
+
+
 def test_what_cannot_be_bounded_has_no_forecast() -> None:
     """What is wrong is said by the run itself."""
     assert forecasting.of(training(epochs=100, threat=bf.threats.Replacement()), ticking()) is None
