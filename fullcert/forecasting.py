@@ -70,7 +70,7 @@ def _forecast(training: Training, clock: Clock) -> "Forecast | None":
     many = min(first, most)
     loading = trial(training, plan, (first, many), clock)  # what later ones find loaded and compiled
     found, made = Forecast(training, plan, [loading]), []
-    if found.trial(first) > max(ENOUGH, SMALL_PART * found.seconds()):
+    if found.trial(first) > max(ENOUGH, PART * found.seconds()):
         return None  # one step, which has found nothing ready, says too little
     begun = clock()
     while True:
