@@ -16,9 +16,12 @@ of which n are not 0,
     |x db|  <=  sqrt(h(d)) sqrt(n |M|),        M = diag(s) C diag(s),        |M| its norm on Euclidean space.
 
 Here d_k is about the length of column k. Error rows that belong to one entry each are no matter of Cauchy and Schwarz:
-what they reach is added up. The norm of a matrix P follows from its powers: ``|P|^2 = |P'P|``, again and again, and in
-the end the root of the sum of all squares, which is too large by n^(1/16) at most after three times. Where P'P is
-rounded, by R, it is ``|P|^2 <= |P'P + R| + |R|``, and R has length ``gamma_n`` times the sum of the squares of P.
+what they reach is added up. The norm of a matrix P of n lines follows from its powers: ``|P|^2 = |P'P|``, three times,
+and in the end the root of the sum of all squares, which is too large by n^(1/16) at most.
+
+Roundings: where P'P is rounded by R, ``|P|^2 <= |P'P + R| + |R|``, and R has length ``gamma_n`` times the sum of the
+squares of P, which is at most n |P|^2. Matrices and lines are scaled by powers of two first, which is exact, so that
+nothing underflows that would count.
 
 MAGIC with all samples moved by 0.01: products of deviations of 128 hidden units reach two thirds of what they do one by
 one, and half of a per cent more is certified.
@@ -44,29 +47,34 @@ SQUARINGS = 3
 
 
 class Together(NamedTuple):
-    """What is known of a matrix b of shape (inner, width), in float64."""
+    """What is known of a matrix b of shape (inner, width), in float64, and in units of a power of two for each output.
 
-    reach: Tensor  # (width): h(d), rounded up
-    gram: Tensor  # (width, inner, inner): E diag(1/d) E', not rounded up
+    None of it is rounded up: `second_order` does that in the end.
+    """
+
+    exponent: Tensor  # (width): of these powers
+    reach: Tensor  # (width): h(d)
+    gram: Tensor  # (width, inner, inner): E diag(1/d) E'
     terms: int  # that were added up in it
-    rest: Tensor  # (inner, width): what E leaves out, rounded up
+    rest: Tensor  # (inner, width): what E leaves out
 
 
 def together(form: Form, expansion: Expansion, columns: Columns) -> Together:
     """The deviations of a matrix whose rows all stand in an expansion, and whose deep rows are these columns."""
     inner, width = form.center.shape
-    elements = form.generators.reshape(len(form.rows), inner * width).T.double()
+    generators = form.generators.double()
+    exponent = torch.frexp(generators.abs().amax((0, 1))).exponent
+    elements = torch.ldexp(generators, -exponent).reshape(len(form.rows), inner * width).T
     deep, error = expansion.expanded(elements, form.rows)
     count = deep.shape[1] - (0 if expansion.boxes is None else len(expansion.boxes))
-    # sums of which the box has room for one rounding more, and the error for many; and products that underflow
-    rest = rounding.up(error + box(deep[:, count:], 1) + form.radius.flatten()) + rounding.tiny(1, deep.dtype)
+    rest = (error + box(deep[:, count:], 1)).view(inner, width) + torch.ldexp(form.radius.double(), -exponent)
     e = deep[:, :count].view(inner, width, count).transpose(0, 1)
     length = torch.linalg.vector_norm(e, dim=1) + e.abs().amax(1)  # squares may underflow: it must not be 0 then
     root = length.sqrt()
     weighted = torch.where(root.unsqueeze(1) > 0, e / root.unsqueeze(1), 0.0)
-    weights = torch.nn.functional.pad(rounding.up(root * root), (0, deep.shape[1] - count))
+    weights = torch.nn.functional.pad(root * root, (0, deep.shape[1] - count))
     reach = columns.reach(weights).amax(0)
-    return Together(reach, weighted @ weighted.mT, count, rest.view(inner, width))
+    return Together(exponent, reach, weighted @ weighted.mT, count, rest)
 
 
 def second_order(deviation: Tensor, found: Together) -> Tensor:
@@ -78,34 +86,33 @@ def second_order(deviation: Tensor, found: Together) -> Tensor:
 
 
 def _second_order(s: Tensor, found: Together) -> Tensor:
-    inner, dtype = s.shape[1], s.dtype
-    trace = (s * s) @ found.gram.diagonal(dim1=1, dim2=2).T  # the sum of the squares of diag(s) E diag(1/sqrt(d))
-    exponent = torch.frexp(trace).exponent
-    # a power of two, so that what is multiplied below is at most 1
-    scaled = torch.ldexp(s.unsqueeze(1).unsqueeze(3) * found.gram, -exponent[..., None, None])
-    norm = torch.ldexp(operator_norm((scaled * s.unsqueeze(1).unsqueeze(2)).float()), exponent)
-    # entries were divided once, scaled twice and converted, and their products added up
-    unit = rounding.of_ours(found.terms + inner + 4, dtype) + rounding.of_ours(1, torch.float32)
-    norm = norm + unit * trace + rounding.tiny(found.terms * inner, dtype)
+    """The same of some lines.
+
+    An entry of M is a product of four numbers that were rounded three times, summed up over the symbols: M is off by
+    ``gamma_(K + 8)`` times its trace, which is at most n |M|. Everything else takes n + 16 roundings.
+    """
+    inner = s.shape[1]
+    exponent = torch.frexp(s.amax(1, keepdim=True)).exponent
+    s = torch.ldexp(s, -exponent)
+    trace = (s * s) @ found.gram.diagonal(dim1=1, dim2=2).T
+    least = torch.frexp(trace).exponent  # no entry of M is larger
+    scaled = torch.ldexp(s.unsqueeze(1).unsqueeze(3) * found.gram, -least[..., None, None])
+    norm = torch.ldexp(operator_norm((scaled * s.unsqueeze(1).unsqueeze(2)).float()), least)
     root = norm.sqrt() * (s > 0).sum(1, keepdim=True).sqrt() * found.reach.sqrt()
-    return (root + s @ found.rest) * (1 + rounding.of_ours(inner + 8, dtype)) + rounding.tiny(inner, dtype)
+    unit = rounding.of_ours(inner * (found.terms + 8) + inner + 16, s.dtype)
+    reached = (root + s @ found.rest) * (1 + unit)
+    return torch.ldexp(reached, exponent + found.exponent) + rounding.tiny(inner, s.dtype)
 
 
 def operator_norm(matrices: Tensor) -> Tensor:
     """At least the largest singular value of square matrices (..., n, n) in float32 with no entry above 1, in float64.
 
-    A square is rounded once before it is added up in float64; n products lose less than ``tiny`` each to underflow.
+    Each of the squarings loses ``n gamma_n`` of the norm before its roots are taken, and so do entries that were
+    converted; the sum of the squares is one of float64. Where the trace is about 1, and the norm no less than a
+    (2 n)-th of it, not even the eighth power underflows.
     """
-    n, dtype, squares = matrices.shape[-1], matrices.dtype, []
-    unit, lost = rounding.of_ours(n, dtype), rounding.tiny(n, dtype) * n
+    n = matrices.shape[-1]
     for _ in range(SQUARINGS):
-        squares.append(_sum_of_squares(matrices))
         matrices = matrices.mT @ matrices
-    bound = _sum_of_squares(matrices).sqrt()
-    for total in reversed(squares):
-        bound = (bound + unit * total + lost).sqrt()
-    return bound * (1 + unit)
-
-
-def _sum_of_squares(matrices: Tensor) -> Tensor:
-    return matrices.square().sum((-1, -2), dtype=torch.float64)
+    length: Tensor = torch.linalg.vector_norm(matrices, dim=(-1, -2), dtype=torch.float64)
+    return length.pow(0.5**SQUARINGS) * (1 + rounding.of_ours(n * n, matrices.dtype))

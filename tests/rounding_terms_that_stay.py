@@ -83,8 +83,8 @@ STAYS: dict[str, str] = {
     ),
     "rules/softmax.py log_softmax_bounds: rounding.widened(exact, error)": LAST_STEP,
     "rules/softmax.py softmax_bounds: rounding.widened(image, image * _logit_error(bounds) + lost)": LAST_STEP,
-    "rules/softmax.py _two_classes: rounding.widened(view.bounds, charge)": LAST_STEP,
-    "rules/softmax.py _two_classes: rounding.up(view.form.radius + charge)": (
+    "rules/softmax.py _charged: rounding.widened(view.bounds, charge)": LAST_STEP,
+    "rules/softmax.py _charged: rounding.up(view.form.radius + charge)": (
         "the combination before it has charged 18 roundings of the modulus, which holds the radius, and takes eleven"
     ),
     "rules/softmax.py _by_taylor: rounding.gamma(s.shape[-1] + 4, s.dtype)": (

@@ -23,9 +23,10 @@ from fullcert.bench.measuring import peak, seconds
 from fullcert.evaluation import measure, on_test
 from fullcert.mistakes import Mistake
 from fullcert.options import resolve
-from fullcert.reproduce.agt import Attack, certified, data_of, network, tensors
+from fullcert.reproduce.agt import Attack, data_of, network, program, tensors, tested
 from fullcert.startup import use_threads
 from fullcert.training import Recipe
+from fullcert.trials import Training
 
 
 def timed(work: Callable[[], float | None], plain: Callable[[], object] | None, device: torch.device) -> Measured:
@@ -47,11 +48,46 @@ def timed(work: Callable[[], float | None], plain: Callable[[], object] | None, 
 
 
 def attacked(attack: Attack, device: torch.device) -> Measured:
+    """Train under the attack and certify the test set; on a processor, training alone beside its forecast."""
     data = data_of(attack, 0)
     x, y = tensors(data.train, attack.samples, device)
-    recipe = bf.Recipe(loss="ce", optimizer_options={"lr": attack.lr}, epochs=attack.steps)
-    model = network(attack, x.shape[1], data.classes)
-    return timed(lambda: certified(attack, 0, device, data).value, lambda: plainly(model, recipe, x, y), device)
+    model, recipe = network(attack, x.shape[1], data.classes), program(attack, device)
+
+    def certified() -> bf.Certificate:
+        return bf.certify(model, (x, y), recipe, threat=attack.threat)
+
+    def plain() -> None:
+        plainly(model, bf.Recipe(loss="ce", optimizer_options={"lr": attack.lr}, epochs=attack.steps), x, y)
+
+    def work(training: Callable[[], bf.Certificate]) -> float | None:
+        return tested(attack, data, training(), device).value
+
+    if device.type == "cuda":
+        return timed(lambda: work(certified), plain, device)
+    forecast = forecasting.of(Training(model, (x, y), recipe, attack.threat), time.process_time)
+    return beside(forecast, certified, lambda training: timed(lambda: work(training), plain, device))
+
+
+def beside(
+    forecast: float | None,
+    training: Callable[[], bf.Certificate],
+    measure: Callable[[Callable[[], bf.Certificate]], Measured],
+) -> Measured:
+    """What is measured with a training, and what that takes beside its forecast.
+
+    Both by the clock of the processor: other work on the machine does not count.
+    """
+    spent: list[float] = []
+
+    def clocked() -> bf.Certificate:
+        started = time.process_time()
+        certificate = training()
+        spent.append(time.process_time() - started)
+        return certificate
+
+    found = measure(clocked)
+    told = None if forecast is None else 1000 * forecast
+    return replace(found, cpu_milliseconds=1000 * spent[0], forecast_milliseconds=told)
 
 
 HALF_MOONS = Attack("half-moons", 3000, 128, 4, 2.0, 0.6, k=200, epsilon=0.01)
@@ -110,23 +146,16 @@ def plainly(model: nn.Module, recipe: bf.Recipe, x: Tensor, y: Tensor) -> None:
 
 
 def commanded(options: dict[str, Any], device: torch.device) -> Measured:
-    """Train with the defaults of the command, and certify its test set; training alone beside its forecast.
-
-    Both by the clock of the processor: other work on the machine does not count.
-    """
-    recipe, spent = Recipe(resolve(options, {})), []
+    """Train with the defaults of the command, and certify its test set; training alone beside its forecast."""
+    recipe = Recipe(resolve(options, {}))
     use_threads(None, recipe)
-    forecast = forecasting.seconds(recipe, time.process_time)
 
-    def work() -> float:
-        started = time.process_time()
-        certificate = recipe.certify([])
-        spent.append(time.process_time() - started)
+    def work(training: Callable[[], bf.Certificate]) -> float:
+        certificate = training()
         return 100 * float(measure(recipe, certificate, on_test(recipe, certificate))["certified_accuracy"])
 
-    found = timed(work, None, device)
-    told = None if forecast is None else 1000 * forecast
-    return replace(found, cpu_milliseconds=1000 * spent[0], forecast_milliseconds=told)
+    forecast = forecasting.seconds(recipe, time.process_time)
+    return beside(forecast, lambda: recipe.certify([]), lambda training: timed(lambda: work(training), None, device))
 
 
 @case("digits", "digits of scikit-learn, linear, 3 flipped labels, defaults of the command")

@@ -78,20 +78,20 @@ def network(attack: Attack, features: int, classes: int) -> nn.Sequential:
     return nn.Sequential(nn.Linear(features, attack.hidden), nn.ReLU(), nn.Linear(attack.hidden, classes)).double()
 
 
+def certified(attack: Attack, seed: int, device: torch.device) -> Outcome:
+    """Train under the attack and certify the test set."""
+    data = data_of(attack, seed)
+    x, y = tensors(data.train, attack.samples, device)
+    model = network(attack, x.shape[1], data.classes)
+    return tested(attack, data, bf.certify(model, (x, y), program(attack, device), threat=attack.threat), device)
+
+
 def data_of(attack: Attack, seed: int) -> Dataset:
     return load(attack.dataset, Path(os.environ.get("BOUNDFLOW_DATA", "data")), seed)
 
 
-def certified(attack: Attack, seed: int, device: torch.device, data: Dataset | None = None) -> Outcome:
-    """Train under the attack and certify the test set, which may be at hand already."""
-    data = data_of(attack, seed) if data is None else data
-    x, y = tensors(data.train, attack.samples, device)
-    certificate = bf.certify(
-        network(attack, x.shape[1], data.classes),
-        (x, y),
-        program(attack, device),
-        threat=attack.threat,
-    )
+def tested(attack: Attack, data: Dataset, certificate: bf.Certificate, device: torch.device) -> Outcome:
+    """What is certain of the test set."""
     chunk = GPU_INPUTS if device.type == "cuda" else CPU_INPUTS
     found = certificate.accuracy(*tensors(data.test, attack.test, device), chunk=chunk)
     details = {"certified_robustness": 100 * found.robustness, "void_at_step": certificate.void_at_step}

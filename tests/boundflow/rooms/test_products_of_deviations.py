@@ -127,6 +127,43 @@ def test_the_norm_of_a_matrix(kind: str, n: int) -> None:
         assert float(bound) <= float(np.linalg.norm(matrix.double().numpy(), 2)) * max(1.001, 1.01 * n ** (1 / 16))
 
 
+@pytest.mark.parametrize("n", [2, 64, 256])
+def test_a_norm_that_is_a_small_part_of_the_trace(n: int) -> None:
+    """The eighth power of 1 / (2 n) is far below 1, and its square below the range of float32."""
+    found = operator_norm(torch.eye(n) / (2 * n))
+    assert float(found) >= 1 / (2 * n)
+
+
+@pytest.mark.parametrize("s", [2.0**-900, 1.0, 2.0**60])
+@pytest.mark.parametrize("kind", ["tiny", "subnormal", "one sign"])
+def test_long_lines_and_small_entries(kind: str, s: float) -> None:
+    """What underflows of the entries counts as often as the line is long."""
+    room = Room(Linf(0.5), "one sign", torch.float64, derived=7, free=30)
+    room.kind = kind
+    form = matrix(room, 2, 2, 4)
+    line = torch.full((1, 2), s, dtype=torch.float64)
+    found = second_order(line, known(room, form))
+    for output in range(2):
+        for x in corners(line[0]):
+            assert exact(found[0, output]) >= reaches(room, form, x, output)
+
+
+@pytest.mark.parametrize("inner", [1, 40, 700])
+def test_long_lines_of_boxes(inner: int) -> None:
+    """Nothing but boxes: each term of the sum is lost when it is added to the first."""
+    room = Room(Linf(0.5), "one sign", torch.float64, derived=1, free=inner)
+    derived = room.space.fresh(inner)
+    weights = torch.zeros(inner, len(room.deep), dtype=torch.float64)
+    weights[:, len(room.deep) - inner :] = torch.eye(inner, dtype=torch.float64)
+    room.space.expands(room.kept, Expansion(derived, room.deep, weights))
+    zeros, size = torch.zeros(inner, 1, dtype=torch.float64), adverse("swallowed", (inner,), torch.float64)
+    form = Form(zeros, size.diag().unsqueeze(2), zeros, derived)
+    ones = torch.ones(1, inner, dtype=torch.float64)
+    assert exact(second_order(ones, known(room, form))[0, 0]) >= total(exact(size))
+    form = Form(zeros, form.generators * 0.0, size.unsqueeze(1), derived)  # and nothing but a radius
+    assert exact(second_order(ones, known(room, form))[0, 0]) >= total(exact(size))
+
+
 def test_entries_that_go_opposite_ways_reach_less_together() -> None:
     """Symbols that move entries up and down at random: far less than all entries at their ends."""
     room = Room(Linf(0.5), "mixed sizes", torch.float64, derived=1, free=400)

@@ -1,0 +1,201 @@
+"""Forecasts: what trials choose, what is made of what they saw, and that no run notices. No clock is real here."""
+
+import itertools
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import boundflow as bf
+from fullcert import forecasting, trials
+from fullcert.forecasting import Forecast, fitted, shortest
+from fullcert.options import resolve
+from fullcert.training import Recipe
+from fullcert.trials import Plan, Seen, Training, trial
+
+WHOLE = Plan(tracked=True, piece=10**6, compiled=False)
+
+
+def training(samples: int = 200, threat: bf.threats.Threat | None = None, **fields: object) -> Training:
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randn(samples, 2, generator=generator, dtype=torch.float64)
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(2, 3), nn.Tanh(), nn.Linear(3, 1)).double()
+    recipe = bf.Recipe(**{"loss": "bce", "epochs": 4, "optimizer_options": {"lr": 0.1}, "order": 3, **fields})
+    return Training(model, (x, (x[:, 0] > 0).long()), recipe, threat or bf.threats.Linf(1e-3))
+
+
+def ticking() -> trials.Clock:
+    """A clock on which every look takes a hundredth of a second."""
+    count = itertools.count()
+    return lambda: 0.01 * next(count)
+
+
+def seen(sizes: tuple[int, ...], errors: tuple[int, ...], most: int) -> list[Seen]:
+    """A trial of a step that takes 0.1 + 0.001 n + 1e-4 S + 2e-4 E + 1e-6 n (S + E), with two rows a sample."""
+    owned = 2 * sizes[0]
+    steps = [Seen(sizes[0], 0.05 + 0.0005 * sizes[0], owned, errors[0], most)]
+    for n, free in zip(sizes[1:], errors[1:], strict=True):
+        took = 0.1 + 0.001 * n + 1e-4 * owned + 2e-4 * free + 1e-6 * n * (owned + free)
+        steps.append(Seen(n, took, owned, free, most))
+    return steps
+
+
+TRIALS = [
+    seen((64, 64, 8, 64, 8), (100, 200, 300, 400, 500), 500),
+    seen((1024, 1024, 32, 512), (100, 200, 300, 400), 500),
+    seen((8192, 4096, 32, 2048), (100, 200, 300, 400), 500),
+]
+
+
+# --- what is made of trials -------------------------------------------------------------------------------------------
+
+
+def test_all_steps_of_a_run_are_counted() -> None:
+    """Every later step with the symbols met by then and the errors added until there are ``order`` of them."""
+    run = training(samples=20_000, batch_size=5_000, epochs=2)
+    expected = 0.05 + 0.0005 * 5_000
+    for step in range(2, 9):
+        owned, errors = 2 * min(20_000, 5_000 * step), min(500, 100 * step)
+        expected += 0.1 + 5 + 1e-4 * owned + 2e-4 * errors + 1e-6 * 5_000 * (owned + errors)
+    found = Forecast(run, WHOLE, TRIALS)
+    assert (found.each, found.errors, found.most, found.added) == (2, 100, 500, 100)
+    assert found.seconds() == pytest.approx(expected, rel=0.35)
+
+
+def test_a_run_of_one_step_is_its_first() -> None:
+    run = training(samples=5_000, epochs=1)
+    assert Forecast(run, WHOLE, TRIALS).seconds() == pytest.approx(0.05 + 0.0005 * 5_000, rel=0.1)
+
+
+def test_compiled_steps_take_a_share() -> None:
+    run = training(samples=5_000, epochs=forecasting.COMPILED_ZONOTOPE_STEPS + 101)
+    by_rules, compiled = (Forecast(run, replace(WHOLE, compiled=on), TRIALS).seconds() for on in (False, True))
+    shorter = Forecast(replace(run, recipe=run.recipe.but(epochs=run.steps - 100)), WHOLE, TRIALS).seconds()
+    assert by_rules - compiled == pytest.approx((1 - forecasting.COMPILED) * (by_rules - shorter))
+
+
+def test_no_coefficient_is_negative() -> None:
+    """Shorter steps on more samples are noise."""
+    found = fitted([(1.0, 64.0), (1.0, 128.0), (1.0, 256.0)], [0.4, 0.37, 0.3])
+    assert (found >= 0).all() and found @ (1, 1000) < 2
+
+
+def test_terms_that_are_not_there_have_no_coefficient() -> None:
+    found = fitted([(1.0, 8.0, 0.0), (1.0, 64.0, 0.0)], [0.1, 0.2])
+    assert found[2] == 0 and np.isfinite(found).all()
+
+
+def test_terms_that_trials_do_not_tell_apart_share() -> None:
+    """One trial says nothing of what grows with what: neither all of it does nor nothing."""
+    found = fitted([(1.0, 100.0)], [1.0])
+    assert found[0] == pytest.approx(100 * found[1]) and 0.9 < found @ (1, 100) <= 1.0
+
+
+def test_of_steps_that_are_alike_the_shortest_counts() -> None:
+    first, again, other = Seen(64, 0.5, 10, 20, 30), Seen(64, 0.3, 10, 20, 30), Seen(8, 0.2, 10, 20, 30)
+    assert shortest([first, again, other]) == [again, other]
+
+
+# --- which trials are made --------------------------------------------------------------------------------------------
+
+
+def test_the_next_trial_is_the_largest_there_is_time_for() -> None:
+    run = training(samples=20_000)
+    found = Forecast(run, WHOLE, TRIALS[:2])
+    sizes = [found.larger(1024, left) for left in (0.0, found.trial(3_000), 1e9)]
+    assert sizes[0] is None and sizes[1] is not None and sizes[2] is not None
+    assert 1024 < sizes[1] <= 3_000 < sizes[2] <= 8 * 1024 + 8 * 100
+    assert found.larger(20_000, 1e9) is None
+
+
+def test_samples_of_a_step_show_beside_its_rows() -> None:
+    found = Forecast(training(samples=20_000), WHOLE, TRIALS)
+    many = found.telling(4096, 0.0)
+    assert found.step(many, 4096) == pytest.approx(2 * found.step(0, 4096), rel=0.05)
+    assert many < found.telling(4096, 1e9) <= 3 * many + 3
+
+
+def test_a_trial_sees_samples_and_rows_vary_apart() -> None:
+    steps = trial(training(), WHOLE, (64, 32, 32, 4), ticking())
+    assert [step.samples for step in steps] == [64, 32, 32, 4]
+    assert {step.owned for step in steps} == {2 * 64}  # two features each, of all that were met
+    scalars = 3 * 2 + 3 + 3 + 1
+    assert [step.errors for step in steps] == [2 * scalars, 3 * scalars, 3 * scalars, 3 * scalars]
+    assert {step.most for step in steps} == {3 * scalars}
+
+
+def test_trials_have_no_rows_where_the_run_has_none() -> None:
+    """Rows of few samples fit into a memory that those of all do not."""
+    run = training(samples=20_000, memory=4e6)
+    plan = Plan.of(run)
+    assert not plan.tracked and plan.piece < 20_000
+    assert {step.owned for step in trial(run, plan, (16, 8, 8, 2), ticking())} == {0}
+    assert trial(run, replace(plan, tracked=True), (16, 8), ticking())[0].owned == 2 * 16
+
+
+def test_steps_know_the_work_they_stand_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Choices that go by work are made as for the whole run, whatever the samples of a step."""
+    known: list[float] = []
+    looked = trials._rows
+    monkeypatch.setattr(trials, "_rows", lambda space: (known.append(space.arithmetic.trial_of), looked(space))[1])
+    trial(training(), WHOLE, (50, 25, 25, 5), ticking())
+    assert known == [200 * 200 / (50 * n) for n in (50, 25, 25, 5)]
+
+
+def test_runs_that_are_compiled_are_known() -> None:
+    assert Plan.of(training(domain="interval", epochs=forecasting.COMPILED_STEPS)).compiled
+    assert not Plan.of(training(domain="interval", epochs=100)).compiled
+
+
+# --- whole forecasts --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [{}, {"batch_size": 10}, {"domain": "interval"}, {"clip_gradients": 1.0}, {"optimizer": torch.optim.Adam}],
+    ids=["all samples", "batches", "intervals", "clipped", "Adam"],
+)
+def test_every_kind_of_run_has_a_forecast(fields: dict[str, object]) -> None:
+    found = forecasting.of(training(samples=24, epochs=1000, **fields), ticking())
+    assert found is not None and found > 0
+
+
+def test_short_runs_are_not_asked() -> None:
+    assert forecasting.of(training(epochs=2), ticking()) is None
+
+
+def test_asking_never_takes_as_long_as_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Steps that are long on however few samples are tried where the run has many of them, and if they prove short."""
+    monkeypatch.setattr(forecasting, "LARGE", 0)
+    monkeypatch.setattr(forecasting, "WORTH", 0)
+    assert forecasting.of(training(samples=24, epochs=99), ticking()) is None
+    assert forecasting.of(training(samples=24, epochs=100), ticking()) is not None
+    slow = ticking()
+    assert forecasting.of(training(samples=24, epochs=5, domain="interval"), lambda: 1e3 * slow()) is None
+
+
+def test_what_cannot_be_bounded_has_no_forecast() -> None:
+    """What is wrong is said by the run itself."""
+    assert forecasting.of(training(epochs=100, threat=bf.threats.Replacement()), ticking()) is None
+    assert forecasting.of(training(epochs=100, optimizer_options={"lr": 1e200}), ticking()) is None
+
+
+def test_no_run_notices_its_forecast() -> None:
+    recipe = Recipe(resolve({"dataset": "two-moons", "epsilon": 1e-3, "hidden": "4", "steps": 3, "batch_size": 0}, {}))
+    before = recipe.certify([])
+    longer, drawn = replace(recipe.program(), epochs=20, steps=None), torch.random.get_rng_state()
+    run = Training(recipe.initial, recipe.observed(), longer, recipe.threats.training)
+    assert forecasting.of(run, ticking()) is not None
+    assert torch.equal(drawn, torch.random.get_rng_state())
+    after = recipe.certify([])
+    x = torch.from_numpy(recipe.data.test.inputs)
+    assert torch.equal(before.predict(x).lower, after.predict(x).lower)
+    assert before.record == after.record
+
+
+@pytest.mark.parametrize(("took", "words"), [(0.2, "about 1 s"), (600, "about 10 min"), (9000, "about 2.5 h")])
+def test_lengths_of_time_in_words(took: float, words: str) -> None:
+    assert forecasting.told(took) == words
