@@ -18,9 +18,12 @@ from fullcert.tables import Table
 
 @dataclass(frozen=True)
 class Places:
-    """The rows of a table that samples are, in their order, and the line of every row of its file."""
+    """The rows of a table that samples are, in their order, and the line of every row of its file.
 
-    rows: np.ndarray
+    Without a table they are a range, which takes no memory however many samples a file says that there were.
+    """
+
+    rows: np.ndarray | range
     lines: np.ndarray | None = None
     ids: np.ndarray | None = None
     table: Table | None = None
@@ -37,37 +40,40 @@ class Places:
 
     def samples(self, name: str, wanted: list[Any], what: Path) -> np.ndarray:
         """The samples that stand on these lines, have these ids or numbers."""
-        known = {self.told(sample)[name]: sample for sample in range(len(self.rows))} if self._has(name) else {}
-        known = {str(value): sample for value, sample in known.items()} if name == "id" else known
+        known = self._known(name)
         missing = [value for value in wanted if value not in known]
         if missing:
             raise Mistake(f"{what} names the {name} {missing[0]}, and no training row has it")
         return np.array([known[value] for value in wanted], dtype=np.int64)
 
-    def _has(self, name: str) -> bool:
-        return (
-            name == "sample" or (name == "line" and self.lines is not None) or (name == "id" and self.ids is not None)
-        )
+    def _known(self, name: str) -> dict[Any, int] | range:
+        """Samples by their line or id; by their number they are what they are."""
+        if name == "sample":
+            return range(len(self.rows))
+        if (name == "line" and self.lines is None) or (name == "id" and self.ids is None):
+            return {}
+        found = {self.told(sample)[name]: sample for sample in range(len(self.rows))}
+        return {str(value): sample for value, sample in found.items()} if name == "id" else found
 
 
 def of_training(options: Options, count: int) -> Places:
     """Where the training samples of a run stand; only their numbers, where the table is not there any more."""
     table = _table(options, options.data)
     if table is None:
-        return Places(np.arange(count))
+        return Places(range(count))
     rows = tasks.split_rows(options.seed, len(table), options.test_data is not None)["train"]
-    return Places(rows, table.lines, _ids(options, table), table) if len(rows) == count else Places(np.arange(count))
+    return Places(rows, table.lines, _ids(options, table), table) if len(rows) == count else Places(range(count))
 
 
 def of_tests(options: Options, count: int) -> Places:
     """Where the test samples of a run stand."""
     table = _table(options, options.test_data or options.data)
     if table is None:
-        return Places(np.arange(count))
+        return Places(range(count))
     rows = np.arange(len(table))
     if options.test_data is None:
         rows = tasks.split_rows(options.seed, len(table), False)["test"]
-    return Places(rows, table.lines, _ids(options, table), table) if len(rows) == count else Places(np.arange(count))
+    return Places(rows, table.lines, _ids(options, table), table) if len(rows) == count else Places(range(count))
 
 
 def of_table(options: Options, table: Table) -> Places:

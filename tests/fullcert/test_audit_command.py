@@ -2,16 +2,21 @@
 
 import csv
 import json
+import resource
+import shutil
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from commands import Command, people, run_main, sentence, write_csv
+from forging import forged
 
+from boundflow import certificate_files
 from fullcert import tables, tasks
 from fullcert.options import read_options, resolve
 from fullcert.places import of_tests, of_training
+from fullcert.runs import CERTIFICATE
 
 INCOME = ("--target", "income", "--ignore", "pay", "--ignore", "clinic")
 
@@ -200,3 +205,32 @@ def test_help(command: Command) -> None:
 def test_the_split_is_the_one_of_training() -> None:
     parts = tasks.split_rows(3, 50, False)
     assert sorted(np.concatenate(list(parts.values())).tolist()) == list(range(50))
+
+
+def test_a_forged_number_of_samples_takes_no_memory(command: Command, run: Path, tmp_path: Path) -> None:
+    """An array of two thousand million rows would take 17 GB."""
+    copy = tmp_path / "run"
+    shutil.copytree(run, copy)
+    path = copy / CERTIFICATE
+    forged(path, certificate_files.KEY, lambda said, _: {**said, "samples": 2**31}, path)
+    limit, before = resource.RLIMIT_AS, resource.getrlimit(resource.RLIMIT_AS)
+    taken = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+    resource.setrlimit(limit, (taken + 2**32, before[1]))
+    try:
+        result = command("audit", copy, "--budget", "2", "--json", "-", "--quiet")
+    finally:
+        resource.setrlimit(limit, before)
+    assert result.code in (0, 2) and "Traceback" not in result.err
+
+
+def test_a_certificate_that_does_not_say_what_it_was_trained_on(command: Command, run: Path, tmp_path: Path) -> None:
+    copy = tmp_path / "run"
+    shutil.copytree(run, copy)
+    path = copy / CERTIFICATE
+
+    def without(said: dict[str, Any], _: object) -> None:
+        del said["data"]
+
+    forged(path, certificate_files.KEY, without, path)
+    result = command("audit", copy, "--budget", "2", "--json", "-", "--quiet")
+    assert result.code == 2 and "has changed since it was trained on" in sentence(result)
