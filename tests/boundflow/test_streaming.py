@@ -159,14 +159,20 @@ def test_a_sample_of_the_owners_is_as_large_as_it_has_to_be():
     assert streaming.rank(5000, 60000) == (16, 313)
 
 
-@pytest.mark.skipif(not (torch.cuda.is_available() and kernels._kernel() is not None), reason="no GPU, no Triton")
+KERNEL = pytest.mark.skipif(not torch.cuda.is_available() or kernels._kernel() is None, reason="no GPU, no Triton")
+
+
+def moved(made, device):
+    return Stream(*(x.to(device) if isinstance(x, torch.Tensor) else x for x in vars(made).values()))
+
+
+@KERNEL
 @pytest.mark.parametrize("shape", ["plain", "mixed", "long lines"])
 @pytest.mark.parametrize("budget", [None, 1, 3, 100, 900])
 @pytest.mark.parametrize("kind", list(Kind), ids=[kind.value for kind in Kind])
 def test_the_kernel_computes_the_same(kind, budget, shape):
     made = stream(kind, False, shape == "mixed", inner=150 if shape == "long lines" else 4)
-    moved = Stream(*(x.cuda() if isinstance(x, torch.Tensor) else x for x in vars(made).values()))
-    tau, beyond = exceeding(moved, budget)
+    tau, beyond = exceeding(moved(made, "cuda"), budget)
     bound = (0 if budget is None else budget) * tau.cpu() + beyond.cpu()
     exact = terms(made).sort(-1, descending=True).values[..., :budget].sum(-1)
     assert bool((bound >= exact * (1 - 1e-5)).all())
@@ -324,12 +330,15 @@ def test_layers_that_are_made_of_one_weight(monkeypatch):
         assert float(streamed.sum()) <= 1.002 * float(exact.sum())
 
 
+@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=KERNEL)])
+@pytest.mark.parametrize("mixed", [False, True], ids=["plain", "mixed"])
 @pytest.mark.parametrize("kind", list(Kind), ids=[kind.value for kind in Kind])
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])
-def test_what_is_no_number_is_never_lost(kind, value):
+def test_what_is_no_number_is_never_lost(kind, value, mixed, device):
     """Every comparison with NaN is false, and the caller must see it."""
-    odd = stream(kind, False, False)
+    odd = stream(kind, False, mixed)
     odd.weights[1, 2, 3, 1000] = value
+    odd = moved(odd, device)
     for budget in (None, 3):
         assert not bool(exceeding(odd, budget)[1][:, :, 1].isfinite().all(0).any())
         assert bool(exceeding(odd, budget)[1][:, :, 0].isfinite().all())
