@@ -108,8 +108,8 @@ def trial(training: Training, plan: Plan, sizes: Sequence[int], clock: Clock) ->
     """Steps on so many samples each; the last ones only where all are short."""
     given = {field.name: getattr(training.recipe, field.name) for field in fields(bf.Recipe)}
     recipe = _Few(**{**given, "compile": False}, sizes=tuple(sizes))
-    if recipe.domain == "zonotope" and not plan.tracked:  # nor where there is a little less than that takes
-        recipe = replace(recipe, memory=min(recipe.memory, (1 - 1e-6) * for_rows(*training.prepared(recipe))))
+    if recipe.domain == "zonotope" and not plan.tracked:  # nor with a byte less than that takes
+        recipe = replace(recipe, memory=min(recipe.memory, for_rows(*training.prepared(recipe)) - 1))
     work = training.size * training.met(training.steps) / sizes[0]  # of which each step has its share of samples
     seen: list[Seen] = []
     begun = last = clock()
