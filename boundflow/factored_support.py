@@ -97,7 +97,7 @@ def reach(
     # to what own rows reach elsewhere and to what is paid, and converted: n + 7 roundings of 2 n + 8
     summands = len(found) + (0 if own is None else len(own.parts))
     added = 1 + rounding.of_ours(summands, form.center.dtype)
-    if len(factors.a.rows) and inner > MOST_MIXED:
+    if (len(factors.a.rows) and inner > MOST_MIXED) or not rounding.float32_is_full(form.center.device):
         return None
     streamed = _Product(factors, _ready(factors, columns, found, own is not None))
     parts = []
@@ -157,7 +157,7 @@ def _ready(factors: Factors, columns: Columns, found: Sequence[Group], own: bool
     kept: list[tuple[list[Form], _Second]] = factors.expansion.prepared
     for held, second in kept:
         same = len(held) == len(forms) and all(map(Form.same_memory, held, forms))
-        if same and (second.own or not own):
+        if same and second.found is found and (second.own or not own):  # and so are the budgets
             return second
     made = _Second(factors, columns, found, own)
     kept[:] = [(forms, made), *kept[: SECOND_FACTORS - 1]]  # those of the way forward and of the way back

@@ -29,6 +29,7 @@ one, and half of a per cent more is certified.
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, NamedTuple
 
 import torch
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
     from .forms import Form
 
 SQUARINGS = 3
+LEAST_TRACE = 2.0**-900  # what underflows beside it is less than a rounding of it
 
 
 class Together(NamedTuple):
@@ -64,10 +66,10 @@ def together(form: Form, expansion: Expansion, columns: Columns) -> Together:
     inner, width = form.center.shape
     generators = form.generators.double()
     exponent = torch.frexp(generators.abs().amax((0, 1))).exponent
-    elements = torch.ldexp(generators, -exponent).reshape(len(form.rows), inner * width).T
+    elements = _times_power(generators, -exponent).reshape(len(form.rows), inner * width).T
     deep, error = expansion.expanded(elements, form.rows)
     count = deep.shape[1] - (0 if expansion.boxes is None else len(expansion.boxes))
-    rest = (error + box(deep[:, count:], 1)).view(inner, width) + torch.ldexp(form.radius.double(), -exponent)
+    rest = (error + box(deep[:, count:], 1)).view(inner, width) + _times_power(form.radius.double(), -exponent)
     e = deep[:, :count].view(inner, width, count).transpose(0, 1)
     length = torch.linalg.vector_norm(e, dim=1) + e.abs().amax(1)  # squares may underflow: it must not be 0 then
     root = length.sqrt()
@@ -93,15 +95,18 @@ def _second_order(s: Tensor, found: Together) -> Tensor:
     """
     inner = s.shape[1]
     exponent = torch.frexp(s.amax(1, keepdim=True)).exponent
-    s = torch.ldexp(s, -exponent)
-    trace = (s * s) @ found.gram.diagonal(dim1=1, dim2=2).T
+    s = _times_power(s, -exponent)
+    diagonal = found.gram.diagonal(dim1=1, dim2=2).T
+    trace = (s * s) @ diagonal
     least = torch.frexp(trace).exponent  # no entry of M is larger
-    scaled = torch.ldexp(s.unsqueeze(1).unsqueeze(3) * found.gram, -least[..., None, None])
-    norm = torch.ldexp(operator_norm((scaled * s.unsqueeze(1).unsqueeze(2)).float()), least)
+    scaled = _times_power(s.unsqueeze(1).unsqueeze(3) * found.gram, -least[..., None, None])
+    norm = _times_power(operator_norm((scaled * s.unsqueeze(1).unsqueeze(2)).float()), least)
     root = norm.sqrt() * (s > 0).sum(1, keepdim=True).sqrt() * found.reach.sqrt()
+    deviates = (s > 0).double() @ (found.gram != 0).any(2).double().T > 0  # though it may be too little to be seen
+    root = torch.where((trace < LEAST_TRACE) & deviates, math.inf, root)
     unit = rounding.of_ours(inner * (found.terms + 8) + inner + 16, s.dtype)
     reached = (root + s @ found.rest) * (1 + unit)
-    return torch.ldexp(reached, exponent + found.exponent) + rounding.tiny(inner, s.dtype)
+    return _times_power(_times_power(reached, exponent), found.exponent) + rounding.tiny(inner, s.dtype)
 
 
 def operator_norm(matrices: Tensor) -> Tensor:
@@ -116,3 +121,17 @@ def operator_norm(matrices: Tensor) -> Tensor:
         matrices = matrices.mT @ matrices
     length: Tensor = torch.linalg.vector_norm(matrices, dim=(-1, -2), dtype=torch.float64)
     return length.pow(0.5**SQUARINGS) * (1 + rounding.of_ours(n * n, matrices.dtype))
+
+
+def _times_power(x: Tensor, exponent: Tensor) -> Tensor:
+    """``x 2^exponent`` in float64, exactly unless it underflows, for exponents of floats.
+
+    `torch.ldexp` makes the power in float32 in some versions. Half of an exponent is within the range of float64.
+    """
+    half = torch.div(exponent, 2, rounding_mode="floor").long()
+    return x * _power(half) * _power(exponent.long() - half)
+
+
+def _power(exponent: Tensor) -> Tensor:
+    """2 to this, from the bits of a float."""
+    return ((exponent + 1023) << 52).view(torch.float64)

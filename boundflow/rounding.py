@@ -182,6 +182,15 @@ def require_full_precision(x: Set | Tensor, convolution: bool = False) -> None:
         raise UnsafePrecision("TF32 convolutions are on: set torch.backends.cudnn.allow_tf32 = False")
 
 
+def float32_is_full(device: torch.device) -> bool:
+    """Whether float32 products run in full precision: what we compute in float32 for a run in float64 needs that."""
+    if not thread.arithmetic.outward:
+        return True
+    if device.type == "cuda" and torch.backends.cuda.matmul.allow_tf32:
+        return False
+    return torch.get_float32_matmul_precision() == "highest"
+
+
 def require_normal(number: float, dtype: torch.dtype) -> None:
     """Refuse a number that the dtype cannot hold with full precision: converting it is not one small rounding."""
     if thread.arithmetic.outward and number != 0 and not TINY[dtype] <= abs(number) <= LARGEST[dtype]:

@@ -178,7 +178,7 @@ class Set:
 
 
 class Waiting(NamedTuple):
-    """A set before its support was asked for, and how to ask.
+    """A set before its support was asked for, and how to ask: of its own form alone, which nobody writes to.
 
     Both hold the same tensors, so either may be taken at any time.
     """
@@ -257,7 +257,8 @@ def concretised(
     is not checked again.
     """
     if waits and sharp and form is not None and len(form.rows) and bool(torch.isfinite(bounds).all()):
-        ask = partial(concretised, operator, bounds, form, symbols, nonnegative, clean, True, factors, along=along)
+        assert factors is None, "factors may share the memory of the user, who may write to it before somebody asks"
+        ask = partial(concretised, operator, bounds, form, symbols, nonnegative, clean, True, along=along)
         return _waiting(concretised(operator, bounds, form, symbols, nonnegative, clean, False, along=along), ask)
     if nonnegative:
         bounds = bounds.clamp_min(0.0)

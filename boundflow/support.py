@@ -112,11 +112,11 @@ class Support:
         kept[:] = [(form, told, made), *kept[: SECOND_FACTORS - 1]]
         return made
 
-    def cheap(self, form: Form) -> bool:
-        """Whether the support of a form whose elements depend on all derived symbols takes little enough work."""
+    def cheap(self, form: Form, times: int = 1) -> bool:
+        """Whether so many supports of such forms, whose elements depend on all derived symbols, take little work."""
         expansion = self.space.expansion
         inner = 1 if expansion is None else 1 + len(expansion.derived) * expansion.everywhere
-        return form.center.numel() * inner * self.space.arithmetic.trial_of <= CHEAP_SUPPORT
+        return form.center.numel() * inner * times * self.space.arithmetic.trial_of <= CHEAP_SUPPORT
 
     def _width(self, columns: Columns, expansion: Expansion) -> int:
         """How many symbols the columns hold; of several processes about as many as each, which is the same for all."""

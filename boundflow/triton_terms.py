@@ -161,7 +161,8 @@ def mixed_terms(  # type: ignore[no-untyped-def,unused-ignore]
     element = n[None, :] * units + j[:, None]
     # units and lines beyond the last are the last one again: what is read of them is not written
     unit, line = tl.minimum(j, units - 1), tl.minimum(n, count - 1)
-    of_unit, of_line = unit[:, None] * WIDTH * owners, line[:, None] * (MIXED * WIDTH) * owners
+    stride = owners.to(tl.int64)
+    of_unit, of_line = unit[:, None] * WIDTH * stride, line[:, None] * (MIXED * WIDTH) * stride
     second = count.to(tl.int64) * units  # where the second end begins, of thresholds and totals
     if MODE == 0:
         tau_down = tl.load(tau + element, mask=both, other=0.0)
@@ -177,14 +178,14 @@ def mixed_terms(  # type: ignore[no-untyped-def,unused-ignore]
         if KIND == 3:
             down = tl.zeros((UNITS, LINES, OWNERS), dtype=tl.float32)
         for w in range(0, WIDTH):
-            d = read(bias + of_unit + w * owners + o[None, :], inside, WHOLE)
+            d = read(bias + of_unit + w * stride + o[None, :], inside, WHOLE)
             c = tl.broadcast_to(d[:, None, :], (UNITS, LINES, OWNERS))
             for i in tl.static_range(0, INNER):
                 a = tl.load(lines + line * INNER + i)
-                b = read(weights + of_unit * INNER + (w * INNER + i) * owners + o[None, :], inside, WHOLE)
+                b = read(weights + of_unit * INNER + (w * INNER + i) * stride + o[None, :], inside, WHOLE)
                 c += a[None, :, None] * b[:, None, :]
             for q in tl.static_range(0, MIXED):
-                p = read(mixed + of_line + (q * WIDTH + w) * owners + o[None, :], inside, WHOLE)
+                p = read(mixed + of_line + (q * WIDTH + w) * stride + o[None, :], inside, WHOLE)
                 m = tl.load(mix + q * units + unit)
                 c += m[:, None, None] * p[None, :, :]
             if KIND == 0:

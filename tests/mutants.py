@@ -407,6 +407,8 @@ MUTANTS = [Mutant(*row) for row in [
     ("products_of_deviations.py", "length.pow(0.5**SQUARINGS)", "length.pow(0.5 ** (SQUARINGS - 1))", "products of deviations: one root too few"),
     ("sets.py", "if symbols.expansion is not expansion:", "if False:", "a set that waits is asked through another expansion"),
     ("sets.py", "        with using(arithmetic):\n            return sharpened()", "        return sharpened()", "a set that waits is asked in another arithmetic"),
+    ("factored_support.py", "if same and second.found is found and", "if same and", "what stands ready for one budget taken for another"),
+    ("products_of_deviations.py", "root = torch.where((trace < LEAST_TRACE) & deviates, math.inf, root)", "root = 1 * root", "products of deviations: what underflows is lost"),
     ("factors.py", "self.mix = b[:1] - b[1:] if self.opposed else b", "self.mix = b[:1] + b[1:] if self.opposed else b", "opposite factors added up"),
     ("rules/softmax.py", "point(x.bounds.new_tensor([-1.0, 1.0]))", "point(x.bounds.new_tensor([1.0, -1.0]))", "logarithms of two classes exchanged"),
 ]]

@@ -95,8 +95,9 @@ def _interval(f: Product, terms: float, a: Set, b: Set, bias: Set | None = None)
 def _with_bias(name: str, product: Set, a: Set, b: Set, bias: Set, terms: float, samples: Rule) -> Set:
     """An affine product and its bias, made sharp together; a matrix product remembers its factors where it can."""
     factors = _factors(a, b, bias) if samples is matrix_samples else None
-    waits = samples is matrix_samples and _two_logits(product)
-    total = combination(name, [(product, 1.0), (bias, 1.0)], terms=terms + 3, factors=factors, waits=waits)
+    if factors is not None and len(factors.a.rows) and _two_logits(product):
+        return combination(name, [(product, 1.0), (bias, 1.0)], terms=terms + 3, waits=True)
+    total = combination(name, [(product, 1.0), (bias, 1.0)], terms=terms + 3, factors=factors)
     if factors is not None and not len(factors.a.rows) and total.along is None:
         total.product = Factors(factors.a, factors.b, factors.bias)
     return total
@@ -105,11 +106,12 @@ def _with_bias(name: str, product: Set, a: Set, b: Set, bias: Set, terms: float,
 def _two_logits(product: Set) -> bool:
     """Whether these may be logits of two classes, of which a loss looks at the difference alone.
 
-    Their supports, two for each sample over all parameters, wait until somebody asks, where they take long.
+    Their supports, two for each sample over all parameters, wait until somebody asks, where they take long. Factors are
+    not kept for that: they may be tensors of the user, who may write to them, and threads that ask would share them.
     """
     if product.shape[-1] != 2 or product.symbols is None or thread.arithmetic.deferred is not None:
         return False
-    return not product.symbols.support.cheap(product.form)
+    return not product.symbols.support.cheap(product.form, max(1, thread.arithmetic.pieces))
 
 
 def _affine_contraction(
@@ -154,6 +156,8 @@ def _shared_deviations(a: Set, b: Set) -> Callable[[Tensor], Tensor] | None:
     if not varies(a) or not b.affine or b.symbols is None or sample_axis(b) is not None:
         return None
     if not FEWEST_TOGETHER <= a.shape[1] <= MOST_TOGETHER or thread.arithmetic.deferred is not None:
+        return None
+    if not rounding.float32_is_full(a.device):
         return None
     found = b.symbols.support.together(b.form)
     return None if found is None else partial(second_order, found=found)

@@ -6,7 +6,16 @@ import torch
 from torch import nn
 
 import boundflow as bf
-from boundflow import factored_support, factors, kernels, processor_kernel, streaming, support, training
+from boundflow import (
+    factored_support,
+    factors,
+    kernels,
+    processor_kernel,
+    smaller_threats,
+    streaming,
+    support,
+    training,
+)
 from boundflow.budgets import Kind
 from boundflow.expansion import Expansion
 from boundflow.forms import Form
@@ -353,6 +362,26 @@ def test_threads_share_the_lines_and_change_no_bit():
         assert all(map(torch.equal, alone, exceeding(one, 3)))
     finally:
         torch.set_num_threads(threads)
+
+
+def test_what_stands_ready_is_for_one_budget(monkeypatch):
+    """The same weights, asked with a smaller budget in between: neither answer is that of the other."""
+    monkeypatch.setattr(support, "STREAM_FROM", 0)
+    monkeypatch.setattr(factors.Factors, "pay", lambda self, expansion: True)
+    x, y = data()
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(3, 6), nn.Tanh(), nn.Linear(6, 2)).double()
+    options = {"loss": "ce", "optimizer_options": {"lr": 0.5}, "epochs": 3, "order": 2}
+    made = bf.certify(model, (x, y), threat=AtMost(40, Linf(0.05)), **options)
+
+    def width(asked):
+        bounds = asked(x[:20]).set.bounds
+        return bounds[1] - bounds[0]
+
+    wide = width(made.model)
+    narrow = width(smaller_threats.with_budget(made.model, 0, 1))
+    assert bool((narrow < wide).all())
+    assert torch.equal(width(made.model), wide)
 
 
 def test_without_a_compiler_it_is_done_in_blocks(monkeypatch):

@@ -115,6 +115,28 @@ def test_roundings_are_charged_as_they_were_when_the_set_was_made() -> None:
 
 
 @pytest.mark.usefixtures("waits")
+@pytest.mark.parametrize("hidden", [False, True], ids=["linear", "hidden"])
+def test_inputs_may_be_written_to_before_somebody_asks(hidden: bool) -> None:
+    """Labels are flipped and inputs are plain: the next batch is read into the same memory."""
+    x, y = data()
+    symbols, model = bf.Symbols(AtMost(3, Labels()), order=4), network() if hidden else nn.Linear(3, 2).double()
+    bf.lift(model, symbols)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.5, momentum=0.9)
+    symbols.attach(optimizer)
+    targets = torch.nn.functional.one_hot(y).double()
+    for _ in range(3):
+        optimizer.zero_grad()
+        inputs, flipped = symbols.lift(x, targets, torch.arange(len(x)))
+        torch.nn.functional.cross_entropy(model(inputs), flipped).backward()
+        optimizer.step()
+    asked = model(x).set.bounds
+    buffer = x.clone()
+    later = model(buffer).set
+    buffer.zero_()
+    assert torch.equal(later.bounds, asked)
+
+
+@pytest.mark.usefixtures("waits")
 def test_threads_that_ask_at_once_get_the_same() -> None:
     loop = OwnLoop(Linf(0.01))
     serial = loop.logits().set.bounds

@@ -21,7 +21,7 @@ from boundflow import support, training
 from boundflow.budgets import Columns
 from boundflow.expansion import Expansion
 from boundflow.forms import Form
-from boundflow.products_of_deviations import Together, operator_norm, second_order, together
+from boundflow.products_of_deviations import Together, _times_power, operator_norm, second_order, together
 from boundflow.rules import contractions
 from boundflow.threats import AtMost, Linf
 
@@ -162,6 +162,35 @@ def test_long_lines_of_boxes(inner: int) -> None:
     assert exact(second_order(ones, known(room, form))[0, 0]) >= total(exact(size))
     form = Form(zeros, form.generators * 0.0, size.unsqueeze(1), derived)  # and nothing but a radius
     assert exact(second_order(ones, known(room, form))[0, 0]) >= total(exact(size))
+
+
+def test_a_line_whose_longest_entry_meets_nothing() -> None:
+    """The other one must not underflow beside it."""
+    room = Room(Linf(0.5), "one sign", torch.float64, derived=2)
+    form = matrix(room, 2, 1, 4)
+    form.generators[:, 0] = 0.0
+    for short in (2.0**-300, 1e-162, 2.0**-600):
+        s = torch.tensor([[1.0, short]], dtype=torch.float64)
+        found = second_order(s, known(room, form))[0, 0]
+        assert bool(found.isinf()) or exact(found) >= reaches(room, form, exact(s[0]), 0)
+
+
+@pytest.mark.parametrize("exponent", [-1073, -1000, -1, 0, 1, 900, 1023])
+def test_powers_of_two_are_exact(exponent: int) -> None:
+    found = _times_power(torch.ones(3, dtype=torch.float64), torch.full((3,), exponent, dtype=torch.int32))
+    assert found.tolist() == [2.0**exponent] * 3
+
+
+def test_products_in_reduced_precision_are_not_counted_on() -> None:
+    """They are made in float32, also of a run in float64, for which the flags are no matter otherwise."""
+    full = widths(trained(Linf(0.02)))
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("medium")
+    try:
+        reduced = widths(trained(Linf(0.02)))
+    finally:
+        torch.set_float32_matmul_precision(before)
+    assert float(reduced.mean()) > float(full.mean())
 
 
 def test_entries_that_go_opposite_ways_reach_less_together() -> None:
