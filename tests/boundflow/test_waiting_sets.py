@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 import boundflow as bf
-from boundflow import support
+from boundflow import factors, support
 from boundflow.sets import Set
 from boundflow.thread_context import thread, using
 from boundflow.threats import AtMost, Labels, Linf, Threat
@@ -116,8 +116,9 @@ def test_roundings_are_charged_as_they_were_when_the_set_was_made() -> None:
 
 @pytest.mark.usefixtures("waits")
 @pytest.mark.parametrize("hidden", [False, True], ids=["linear", "hidden"])
-def test_inputs_may_be_written_to_before_somebody_asks(hidden: bool) -> None:
+def test_inputs_may_be_written_to_before_somebody_asks(hidden: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """Labels are flipped and inputs are plain: the next batch is read into the same memory."""
+    monkeypatch.setattr(factors.Factors, "pay", lambda self, expansion: True)
     x, y = data()
     symbols, model = bf.Symbols(AtMost(3, Labels()), order=4), network() if hidden else nn.Linear(3, 2).double()
     bf.lift(model, symbols)
