@@ -2,7 +2,7 @@
 
 SIGTERM is what `kill`, batch systems and a machine that shuts down send; SIGHUP comes when a terminal is closed. Both
 raise in the main thread, where the last finished step is then written down like after any other exception. Python drops
-what is raised while an object is being taken apart: then the signal is sent again, a moment later.
+what is raised while an object is being taken apart: then the signal is sent again, a moment later, and so is Ctrl-C.
 """
 
 import os
@@ -48,7 +48,9 @@ def stoppable() -> Iterator[None]:
         nonlocal last
         if isinstance(dropped.exc_value, Stopped):
             last = -inf
-            threading.Timer(MOMENT, os.kill, (os.getpid(), dropped.exc_value.code - 128)).start()
+            _send(dropped.exc_value.code - 128)
+        elif isinstance(dropped.exc_value, KeyboardInterrupt):
+            _send(signal.SIGINT)
         else:
             told(dropped)
 
@@ -64,3 +66,8 @@ def stoppable() -> Iterator[None]:
         sys.unraisablehook = told
         for number, handler in taken.items():
             signal.signal(number, handler)
+
+
+def _send(number: int) -> None:
+    """A signal to this process, a moment later."""
+    threading.Timer(MOMENT, os.kill, (os.getpid(), number)).start()

@@ -51,12 +51,17 @@ def test_other_threads_leave_signals_alone() -> None:
     assert found == [signal.getsignal(signal.SIGTERM)]
 
 
-def test_a_signal_that_comes_while_an_object_is_taken_apart_is_not_lost() -> None:
+@pytest.mark.parametrize(
+    ("number", "raised"), [(signal.SIGTERM, Stopped), (signal.SIGINT, KeyboardInterrupt)], ids=["SIGTERM", "Ctrl-C"]
+)
+def test_a_signal_that_comes_while_an_object_is_taken_apart_is_not_lost(
+    number: signal.Signals, raised: type[BaseException]
+) -> None:
     class Thing:
         def __del__(self) -> None:
-            signal.raise_signal(signal.SIGTERM)
+            signal.raise_signal(number)
 
-    with pytest.raises(Stopped), stoppable():
+    with pytest.raises(raised), stoppable():
         thing = Thing()
         del thing
         time.sleep(5)
