@@ -163,7 +163,7 @@ MUTANTS = [Mutant(*row) for row in [
     ("reduction.py", "part = stacked[begin : begin + size].index_select(1, kept)", "part = stacked[begin : begin + size, : len(kept)].clone()", "rows moved together without regard to which are kept"),
     ("rules/softmax.py", "return rows - (rows * p).sum(-1, keepdim=True)", "return rows", "slopes of softmax without the other classes"),
     ("reduction.py", "boxed = rounding.up(radius + lost)", "boxed = rounding.up(radius)", "dropped rows lost in a reduction"),
-    ("reduction.py", "generators[:, len(kept) :].diagonal().copy_(boxed)", "generators[:, len(kept) :] = boxed.diag().roll(1, 1)", "fresh rows on the wrong scalars"),
+    ("reduction.py", "generators[:, len(kept) :].diagonal().copy_(boxed)", "generators[:, len(kept) :].diagonal().copy_(boxed.roll(1))", "fresh rows on the wrong scalars"),
     ("reduction.py", "generators[:, len(kept) :].diagonal().copy_(boxed)", "generators[:, len(kept)].copy_(boxed)", "scalars share a fresh symbol"),
     ("rows.py", "out[self.positions(part, out.device)] = generators", "out[: len(generators)] = generators", "rows matched by position"),
     ("reduction.py", "new = form.radius.flatten().diag()", "new = 0.5 * form.radius.flatten().diag()", "promotion halves the radius"),
