@@ -99,9 +99,8 @@ class CompiledSteps:
         self.trainer, self.backward, self.by_rules = trainer, backward, by_rules
         self.plain = [value.detach() for value in plain]  # the same memory, in which the plain optimizer writes
         self.space, self.device = space_of(trainer.model), prepared.x.device
-        self.space.arithmetic = replace(
-            self.space.arithmetic, together=False
-        )  # steps by the rules are held against these
+        # steps by the rules are held against compiled ones, so they do nothing that is not traced
+        self.space.arithmetic = replace(self.space.arithmetic, together=False)
         zonotopes = prepared.recipe.domain == "zonotope"
         self.state: StepState = Zonotopes(trainer) if zonotopes else Intervals(trainer)
         self.fixed_rates = zonotopes  # a number in the trace, not an input of it

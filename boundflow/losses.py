@@ -27,16 +27,14 @@ from .bounded import Bounded, unwrapped
 from .errors import UnsupportedOperator
 from .operands import Operand, same_kind, symbols_of, value, varies
 from .rule_table import aten, replaces, rule
-from .rules.functions import SIGMOID, softplus_function
+from .rules.functions import SIGMOID
 from .rules.linear import combination, mean, neg, sub, sum_
 from .rules.products import hull, mul, product, scaled, square
-from .rules.softmax import difference, log_softmax_last, softmax_last
+from .rules.softmax import SOFTPLUS, THRESHOLD, difference, log_softmax_last, softmax_last
 from .rules.structural import selected
 from .rules.unary import apply
 from .sets import Set, as_set, concretised, point
 from .thread_context import keeps_by_sample, thread
-
-THRESHOLD = 40.0  # above it softplus(z) is z, within exp(-40)
 
 
 def reduced(losses: Tensor, reduction: str) -> Tensor:
@@ -69,7 +67,7 @@ class BinaryCrossEntropy(torch.autograd.Function):
         bounds = _bce_bounds(z.bounds, y.bounds.unbind(0) if varies(y) else (value(y),))
         form = None
         if z.affine or (varies(y) and y.affine):
-            summands = [(apply(softplus_function(1.0, THRESHOLD), z), 1.0), (product(y, z, sharp=False), -1.0)]
+            summands = [(apply(SOFTPLUS, z), 1.0), (product(y, z, sharp=False), -1.0)]
             form = combination("binary_cross_entropy", summands, sharp=False).form
             charge = rounding.gamma(8, z.dtype) * (1 + 2 * z.form.modulus)
             form = form.with_radius(form.radius + charge)  # of which 12 roundings are spare, as in the radius

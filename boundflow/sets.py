@@ -107,13 +107,14 @@ class Set:
 
         For rules that look at differences of its elements, which have supports of their own.
         """
-        return self if self.waiting is None else self.waiting.rough
+        waiting = self.waiting  # read once: another thread may ask meanwhile
+        return self if waiting is None else waiting.rough
 
     # --- as a tensor ------------------------------------------------------------------------------------------
 
     @property
     def shape(self) -> torch.Size:
-        return (self.bounds if self.waiting is None else self.waiting.rough.bounds).shape[1:]
+        return self.rough.bounds.shape[1:]
 
     def dim(self) -> int:
         return self.bounds.dim() - 1

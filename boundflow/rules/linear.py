@@ -211,8 +211,7 @@ def combination(
     remainders = [remainder(*view) for view in over.views]
     linear = _combined(summands, sets, remainders[0].bounds.shape[1:], along) if affine else None
     never_negative = nonnegative(*operands) and all(a >= 0 for a in coefficients)
-    options = {"sharp": sharp, "waits": waits}
-    return over.result(name, remainders, linear, nonnegative=never_negative, factors=factors, **options)
+    return over.result(name, remainders, linear, nonnegative=never_negative, sharp=sharp, factors=factors, waits=waits)
 
 
 def _require_normal(summands: Sequence[tuple[Operand, float]], dtype: torch.dtype) -> None:

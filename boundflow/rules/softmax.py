@@ -72,7 +72,8 @@ def softmax_bounds(bounds: Tensor) -> Tensor:
 
 
 FLOOR_TERMS = 64
-SOFTPLUS = softplus_function(1.0, 40.0)  # above 40 it is the identity, within exp(-40)
+THRESHOLD = 40.0  # above it softplus(z) is z, within exp(-40)
+SOFTPLUS = softplus_function(1.0, THRESHOLD)
 
 
 def difference(x: Set) -> Set | None:
