@@ -26,7 +26,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from . import rounding
+from . import largest_terms, rounding
 from .thread_context import thread
 from .tuning import MODULI_WRITTEN_OUT
 
@@ -41,6 +41,10 @@ class Kind(enum.Enum):
     BALL = "ball"
     CROSS = "cross"
     SIMPLEX = "simplex"
+
+
+# Kinds whose largest terms a kernel of a GPU adds up.
+DEVICE_KINDS = {Kind.BOX: largest_terms.BOX, Kind.CROSS: largest_terms.CROSS, Kind.SIMPLEX: largest_terms.SIMPLEX}
 
 
 class Part(NamedTuple):
@@ -121,9 +125,17 @@ def largest(terms: Tensor, budget: int | None, dim: int = 1) -> Tensor:
     """The sum of all terms, or of the ``budget`` largest, rounded up."""
     count = terms.shape[dim]
     if budget is not None and budget < count:
+        if terms.dim() == 2 and dim == 1 and _on_device(terms, count, budget):
+            total = largest_terms.sums_of_largest(terms, largest_terms.BOX, 0, count, 1, budget)[0]
+            return total * (1 + rounding.gamma(budget + 2, total.dtype))
         terms, count = few_largest(terms, budget, dim), budget
     total = terms.sum(dim)
     return total * (1 + rounding.gamma(count, total.dtype))
+
+
+def _on_device(rows: Tensor, terms: int, k: int) -> bool:
+    """Whether a kernel of a GPU finds the largest; a step that is traced has none."""
+    return thread.arithmetic.deferred is None and largest_terms.holds(rows, terms, k)
 
 
 class _PartColumns(NamedTuple):
@@ -176,8 +188,11 @@ class Columns:
         total = [box(coefficients[:, self.summed], 1, spent and not self.clauses)] * 2
         unplaced = {terms.clause: terms for terms in own}
         for clause in self.clauses:
-            terms_by_owner = self._by_owner(coefficients, clause, unplaced.pop(clause.clause, None))
-            sides = [largest(by_owner, clause.budget) for by_owner in terms_by_owner]
+            own_terms = unplaced.pop(clause.clause, None)
+            sides = self._without_sorting(coefficients, clause) if own_terms is None else None
+            if sides is None:
+                terms_by_owner = self._by_owner(coefficients, clause, own_terms)
+                sides = [largest(by_owner, clause.budget) for by_owner in terms_by_owner]
             total = [side + sides[-1 if end else 0] for end, side in enumerate(total)]
         for terms in unplaced.values():  # clauses without columns: one sample for each element, within any budget
             total = [side + terms.values[end] for end, side in enumerate(total)]
@@ -212,6 +227,22 @@ class Columns:
             by_owner = torch.stack([side[end] for side in ends]).sum(0) if len(ends) > 1 else ends[0][end]
             sides.append(by_owner if own is None else own.beside(by_owner, clause.owners, end))
         return sides
+
+    def _without_sorting(self, coefficients: Tensor, clause: _ClauseColumns) -> list[Tensor] | None:
+        """The sum of the largest terms of a clause, rounded up, by one kernel of a GPU: down and up, or once for both.
+
+        A term takes as many roundings as it has symbols, and their sum two more than there are terms.
+        """
+        part, budget, dtype = clause.parts[0], clause.budget, coefficients.dtype
+        if budget is None or len(clause.parts) > 1 or part.begin is None or part.kind not in DEVICE_KINDS:
+            return None
+        owners, width = part.columns.shape
+        if budget >= owners or not _on_device(coefficients, owners, budget):
+            return None
+        numbers = part.begin, owners, width, budget
+        sums = largest_terms.sums_of_largest(coefficients, DEVICE_KINDS[part.kind], *numbers)
+        sums = sums * ((1 + rounding.gamma(width, dtype)) * (1 + rounding.gamma(budget + 2, dtype)))
+        return list(sums.unbind(0))
 
     def _taken(self, coefficients: Tensor, part: _PartColumns) -> Tensor:
         owners, width = part.columns.shape

@@ -110,11 +110,11 @@ class Expansion:
         weights = (weights if which is None else weights[which]).to(coefficients.dtype)
         if boxes is None:
             return coefficients @ weights
-        total = coefficients.new_zeros(len(coefficients), len(self.deep))
+        total = coefficients.new_empty(len(coefficients), len(self.deep))
         torch.mm(coefficients, weights, out=total[:, : weights.shape[1]])
         scaled = coefficients * (boxes if which is None else boxes[which]).to(coefficients.dtype)
         last = total[:, weights.shape[1] :]
-        last.copy_(scaled) if which is None else last.index_copy_(1, which, scaled)
+        last.copy_(scaled) if which is None else last.zero_().index_copy_(1, which, scaled)
         return total
 
     @cached_property

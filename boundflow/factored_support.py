@@ -25,13 +25,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from . import rounding
+from . import kernels, rounding
 from .budgets import FREE, Columns, Kind, Part, by_owner, distinct, term
 from .factors import Factors
 from .forms import Form
@@ -129,9 +130,15 @@ class _Second:
         self.moduli_bias = _moduli(columns, bias)
         self.deep = deep.shape[1]
         self.weights = [_by_owner(factors.deep_b, bias, group) for group in found]
+        self.ready: list[dict[str, Any]] = [{} for _ in found]  # what a kernel made of these weights
         self.deep_b: Tensor | None = _with_nothing(factors.deep_b) if own else None
         self.bias: Tensor | None = _with_nothing(bias) if own else None
         factors.forget_second()
+
+    @cached_property
+    def largest(self) -> Tensor:
+        """The largest weight of each unit, (width)."""
+        return torch.stack([kernels.largest(*weights) for weights in self.weights]).amax(0).double()
 
 
 def _by_owner(deep_b: Tensor, bias: Tensor, group: Group) -> tuple[Tensor, Tensor]:
@@ -189,11 +196,12 @@ class _Product:
         shape = (2 if clean else 1, 2, len(a), factors.b.center.shape[1])
         total = torch.zeros(shape, dtype=torch.float64, device=a.device)
         narrow, mix = a.float().contiguous(), None if padded is None else factors.mix.float().contiguous()
-        for group, (weights, bias) in zip(self.found, self.second.weights, strict=True):
+        second = self.second
+        for group, (weights, bias), ready in zip(self.found, second.weights, second.ready, strict=True):
             places = None if own is None else own.places(group, begin, end)
             left_out = torch.full((end - begin,), -1, device=a.device) if places is None else places
             mixed = None if padded is None else _of_owners(padded, group)
-            stream = Stream(group.kind, narrow, weights, bias, mixed, mix, left_out)
+            stream = Stream(group.kind, narrow, weights, bias, mixed, mix, left_out, ready)
             tau, beyond = exceeding(stream, group.budget)
             beyond = _summed_in_blocks(beyond)
             deep = None if places is None else self._own_coefficients(a, padded, group, places)
@@ -234,9 +242,12 @@ class _Product:
 
         A coefficient takes 2 i + s + 6 roundings, for i inner terms and s symbols of a sample, and w holds 4 i + 2 s +
         24. So about half of it is spare, which pays for the roundings of all that is computed here, and of `_rounded`.
+        Matrix units take more of them, of which w holds twice as many as well.
         """
         second, inner, symbols = self.second, a.shape[1], max(group.columns.shape[1] for group in self.found)
-        unit = rounding.of_ours(2 * inner + symbols + 8, torch.float32)
+        by_units = not self.mixes and kernels.usable(a.device)
+        many = kernels.roundings(inner) if by_units else 2 * inner
+        unit = rounding.of_ours(many + symbols + 8, torch.float32)
         answer = a.abs() @ second.moduli_b + second.moduli_bias
         size = 1 + a.abs().sum(1, keepdim=True) + second.moduli_b.sum(0)
         if deep_a is not None:
@@ -247,7 +258,18 @@ class _Product:
             group.columns.numel() for group in self.found
         )
         squares = sum(len(group.columns) for group in self.found if group.kind is Kind.BALL)
-        return unit * answer + lost * size + squares * math.sqrt(rounding.tiny(symbols, torch.float32))
+        paid = unit * answer + lost * size + squares * math.sqrt(rounding.tiny(symbols, torch.float32))
+        return paid + self._split(a) if by_units else paid
+
+    def _split(self, a: Tensor) -> Tensor:
+        """What numbers lose that are small beside the largest one of their line or unit, where these are split.
+
+        ``L max(|a|, 1) (sum_i v_i + v_d)``, and L times the largest of a unit for each symbol and inner term.
+        """
+        second, size = self.second, a.abs()
+        reach = size.amax(1, keepdim=True).clamp_min(1.0) * (second.moduli_b.sum(0) + second.moduli_bias)
+        symbols = sum(group.columns.numel() for group in self.found)
+        return rounding.of_halves() * (reach + (size.sum(1, keepdim=True) + 1) * second.largest * symbols)
 
     def _rounded(self, a: Tensor, error_a: Tensor | None) -> Tensor:
         """What the deep coefficients of the factors may be off by, summed; each error is twice what it has to be."""

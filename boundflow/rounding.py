@@ -81,6 +81,15 @@ def tiny(n: float, dtype: torch.dtype) -> float:
     return (2 * n + 8) * TINY[dtype] if thread.arithmetic.outward else 0.0
 
 
+def of_halves() -> float:
+    """The share of the largest number of a line that a small one loses, at most, where it is split in two halves.
+
+    The largest one is scaled to 2^15 (`terms.cu`), and what is left of a number is off by half of the smallest number
+    of half precision, 2^-25: 2^-40 of it, and 2^-39 of one that is just below that power. Twice that is charged.
+    """
+    return 2.0**-38 if thread.arithmetic.outward else 0.0
+
+
 @lru_cache(maxsize=256)
 def _signs(dims: int, dtype: torch.dtype, device: torch.device) -> Tensor:
     return torch.tensor([-1.0, 1.0], dtype=dtype, device=device).view(2, *(1,) * (dims - 1))

@@ -139,10 +139,14 @@ class Rows:
             order = np.argsort(self.numbers, kind="stable")
             self._order = order, self.numbers[order]
         order, ascending = self._order
-        same = _common(ascending, numbers)  # most often all, or all but the last error rows
-        rest = np.minimum(np.searchsorted(ascending, numbers[same:]), len(ascending) - 1)
-        places = np.concatenate((np.arange(same), rest))
-        return ascending[places] == numbers, order[places]
+        last = len(ascending) - 1
+        places = np.clip(numbers - ascending[0], 0, last)  # most often numbers follow each other
+        held = ascending[places] == numbers
+        rest = np.flatnonzero(~held)
+        if len(rest):
+            places[rest] = np.minimum(np.searchsorted(ascending, numbers[rest]), last)
+            held[rest] = ascending[places[rest]] == numbers[rest]
+        return held, order[places]
 
     def union(self, other: Rows) -> Rows:
         """These rows, then those of ``other`` that are new: the longer operand keeps its order."""
@@ -203,14 +207,6 @@ class Rows:
         out = generators.new_zeros(len(self), *generators.shape[1:])
         out[self.positions(part, out.device)] = generators
         return out
-
-
-def _common(first: np.ndarray, second: np.ndarray) -> int:
-    """How many numbers both begin with."""
-    count = min(len(first), len(second))
-    differ = first[:count] != second[:count]
-    place = int(differ.argmax()) if count else 0
-    return place if count and differ[place] else count
 
 
 NO_ROWS = Rows(np.empty(0, dtype=np.int64))

@@ -13,14 +13,15 @@ Proof: k terms are at most k tau plus what each of them exceeds tau by. With the
 the same. Here tau is that of every so many-th sample, or the k-th largest of the maxima of blocks of samples.
 
 All this is done in float32, block sums in float64; what that may be off by is paid for in `factored_support.py`. On a
-GPU with Triton one kernel does product, modulus and sum (`kernels.py`), on a processor one that is compiled from C
+GPU one kernel does product, modulus and sum (`kernels.py`), on a processor one that is compiled from C
 (`processor_kernel.py`); otherwise blocks stay in a cache.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -40,9 +41,11 @@ class Stream:
     lines: Tensor  # a, (n, i)
     weights: Tensor  # B, (j, w, i, o): owners last, as many as fill whole blocks
     bias: Tensor  # d, (j, w, o)
-    mixed: Tensor | None  # A, (n, q, w, o): inner indices q of its own, fewer where some are alike
+    # A, (n, q, w, o): inner indices q of its own, fewer where some are alike; for a GPU (n, o / 32, q, w, 32)
+    mixed: Tensor | None
     mix: Tensor | None  # b, (q, j)
     own: Tensor  # (n): the owner that is left out for each line; -1 for none
+    ready: dict[str, Any] = field(default_factory=dict)  # what a kernel made of weights and bias, for other lines
 
     @property
     def owners(self) -> int:
@@ -53,12 +56,6 @@ class Stream:
         """Terms of a simplex differ downwards and upwards; all others are symmetric."""
         return 2 if self.kind is Kind.SIMPLEX else 1
 
-    def sampled(self, stride: int) -> Stream:
-        """The same of every so many-th owner. No line leaves one out: this is for a threshold, and any will do."""
-        mixed = None if self.mixed is None else self.mixed[..., ::stride].contiguous()
-        weights, bias = self.weights[..., ::stride].contiguous(), self.bias[..., ::stride].contiguous()
-        return Stream(self.kind, self.lines, weights, bias, mixed, self.mix, torch.full_like(self.own, -1))
-
 
 def exceeding(stream: Stream, budget: int | None) -> tuple[Tensor, Tensor]:
     """Thresholds tau, and ``sum_o max(t_o - tau, 0)`` of all owners but the own one: each (2, lines, units).
@@ -67,7 +64,7 @@ def exceeding(stream: Stream, budget: int | None) -> tuple[Tensor, Tensor]:
     """
     count = stream.owners
     budget = None if budget is not None and budget >= count else budget
-    if kernels.usable(stream):
+    if kernels.usable(stream.lines.device):
         tau, total = _by_kernel(stream, budget)
     elif processor_kernel.usable(stream):
         stride, k = (1, 0) if budget is None else rank(budget, count)
@@ -101,11 +98,8 @@ def _by_kernel(stream: Stream, budget: int | None) -> tuple[Tensor, Tensor]:
     tau = stream.lines.new_zeros(stream.ends, lines, units)
     if budget is not None:
         stride, k = rank(budget, stream.owners)
-        if stride > 1:
-            tau = kernels.reduced(stream.sampled(stride), lambda terms: _kth_largest(terms, k), group=1)
-        else:
-            few = stream.owners // BLOCK < FEWEST_RANKS * budget
-            tau = kernels.reduced(stream, lambda terms: _kth_largest(terms, budget), group=1 if few else BLOCK)
+        many = stride == 1 and stream.owners // BLOCK >= FEWEST_RANKS * budget
+        tau = kernels.thresholds(stream, k, stride, maxima=many)
     return tau, kernels.exceeding(stream, tau)
 
 
