@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
@@ -26,6 +26,9 @@ from . import rounding
 from .rows import NO_ROWS, Rows
 from .thread_context import bookkeeping, thread
 from .tuning import LOOK_FOR_ZEROS
+
+if TYPE_CHECKING:
+    from .kept_lines import KeptLines
 
 NEARLY_ONE = 1 - 1e-3  # a box may be this much longer than the support
 
@@ -51,6 +54,7 @@ class Expansion:
         self.derived, self.deep, self.weights = derived, deep, weights
         self.everywhere = len(deep) if everywhere is None else everywhere
         self.prepared: list[tuple[Any, Any]] = []  # of second factors that come again (`factored_support.py`)
+        self.kept: KeptLines | None = None  # lines whose multiples come again
         self.together: list[tuple[Any, ...]] = []  # and what their deviations share (`products_of_deviations.py`)
 
     def __reduce__(self) -> tuple[type[Expansion], tuple[Rows, Rows, Tensor]]:

@@ -36,6 +36,7 @@ from . import kernels, rounding
 from .budgets import FREE, Columns, Kind, Part, by_owner, distinct, term
 from .factors import Factors
 from .forms import Form
+from .kept_lines import Multiple
 from .streaming import BLOCK, Stream, exceeding
 from .tuning import MOST_MIXED, MOST_PAYMENT, SECOND_FACTORS, STREAM_COPIED, STREAM_LINES, STREAM_LINES_CUDA
 
@@ -191,20 +192,19 @@ class _Product:
     def part(self, begin: int, end: int, own: _OwnTerms | None, clean: bool) -> tuple[Tensor, Tensor]:
         """What some lines reach, (states, 2, elements), and what was paid for float32."""
         a, factors = self.factors.a.center[begin:end], self.factors
-        deep_a, error_a = factors.lines(begin, end) if self.mixes else (None, None)
-        padded = None if deep_a is None else _with_nothing(deep_a)
+        first = _First.of(factors, begin, end, self.second) if self.mixes else None
         shape = (2 if clean else 1, 2, len(a), factors.b.center.shape[1])
         total = torch.zeros(shape, dtype=torch.float64, device=a.device)
-        narrow, mix = a.float().contiguous(), None if padded is None else factors.mix.float().contiguous()
+        narrow, mix = a.float().contiguous(), None if first is None else factors.mix.float().contiguous()
         second = self.second
         for group, (weights, bias), ready in zip(self.found, second.weights, second.ready, strict=True):
             places = None if own is None else own.places(group, begin, end)
             left_out = torch.full((end - begin,), -1, device=a.device) if places is None else places
-            mixed = None if padded is None else _of_owners(padded, group)
+            mixed = None if first is None else first.mixed(group)
             stream = Stream(group.kind, narrow, weights, bias, mixed, mix, left_out, ready)
             tau, beyond = exceeding(stream, group.budget)
             beyond = _summed_in_blocks(beyond)
-            deep = None if places is None else self._own_coefficients(a, padded, group, places)
+            deep = None if places is None else self._own_coefficients(a, first, group, places)
             for state in range(len(total)):
                 value = beyond
                 if own is not None and places is not None and deep is not None:
@@ -217,10 +217,10 @@ class _Product:
             owned = {group.part for group in self.found}
             for state in range(len(total)):
                 total[state] += own.elsewhere(owned, begin, end, clean=state == 1)
-        paid = self._paid(a, deep_a) + self._rounded(a, error_a)
+        paid = self._paid(a, first) + self._rounded(a, first)
         return total.flatten(2), paid.flatten()
 
-    def _own_coefficients(self, a: Tensor, deep_a: Tensor | None, group: Group, places: Tensor) -> Tensor:
+    def _own_coefficients(self, a: Tensor, first: _First | None, group: Group, places: Tensor) -> Tensor:
         """Of every element, those of the symbols of its own owner, (lines, units, symbols), in float64."""
         deep_b, bias = self.second.deep_b, self.second.bias
         assert deep_b is not None and bias is not None
@@ -231,13 +231,12 @@ class _Product:
         for inner in range(a.shape[1]):
             picked = deep_b[inner][:, columns.flatten()].view(-1, lines, symbols).transpose(0, 1)
             found = torch.addcmul(found, picked, a[:, inner, None, None])
-        if deep_a is not None:
-            for inner, mix in enumerate(self.factors.mix):
-                mixed = torch.take_along_dim(deep_a[:, inner], columns, 1)
+        if first is not None:
+            for mixed, mix in zip(first.own(group, columns, places), self.factors.mix, strict=True):
                 found = torch.addcmul(found, mixed.unsqueeze(1), mix[None, :, None])
         return found
 
-    def _paid(self, a: Tensor, deep_a: Tensor | None) -> Tensor:
+    def _paid(self, a: Tensor, first: _First | None) -> Tensor:
         """``w (|a| . v + u . |b| + v_d)``, and what float32 loses to underflow.
 
         A coefficient takes 2 i + s + 6 roundings, for i inner terms and s symbols of a sample, and w holds 4 i + 2 s +
@@ -250,9 +249,8 @@ class _Product:
         unit = rounding.of_ours(many + symbols + 8, torch.float32)
         answer = a.abs() @ second.moduli_b + second.moduli_bias
         size = 1 + a.abs().sum(1, keepdim=True) + second.moduli_b.sum(0)
-        if deep_a is not None:
-            b = self.factors.mix.abs()
-            moduli = _moduli(second.columns, deep_a.flatten(0, 1)).view(deep_a.shape[:2])
+        if first is not None:
+            b, moduli = self.factors.mix.abs(), first.moduli
             answer, size = answer + moduli @ b, size + b.sum(0) + moduli.sum(1, keepdim=True)
         lost = rounding.tiny(2 * inner + symbols + 8, torch.float32) * sum(
             group.columns.numel() for group in self.found
@@ -271,12 +269,12 @@ class _Product:
         symbols = sum(group.columns.numel() for group in self.found)
         return rounding.of_halves() * (reach + (size.sum(1, keepdim=True) + 1) * second.largest * symbols)
 
-    def _rounded(self, a: Tensor, error_a: Tensor | None) -> Tensor:
+    def _rounded(self, a: Tensor, first: _First | None) -> Tensor:
         """What the deep coefficients of the factors may be off by, summed; each error is twice what it has to be."""
         off = a.abs() @ self.second.error_b
         if self.second.error_bias is not None:
             off = off + self.second.error_bias
-        return off if error_a is None else off + error_a @ self.factors.mix.abs()
+        return off if first is None else off + first.error @ self.factors.mix.abs()
 
 
 def _summed_in_blocks(total: Tensor) -> Tensor:
@@ -298,10 +296,63 @@ def _with_nothing(deep: Tensor) -> Tensor:
     return torch.nn.functional.pad(deep, (0, 1))
 
 
-def _of_owners(deep: Tensor, group: Group) -> Tensor:
-    """The first factor over the symbols of a group, (lines, inner, symbols, owners), in float32."""
-    owners, symbols = group.columns.shape
-    return deep[..., group.columns.T.flatten()].float().view(*deep.shape[:2], symbols, owners)
+class _First:
+    """Deep coefficients of some lines of a first factor that has rows: their moduli, and what they may be off by."""
+
+    moduli: Tensor  # (lines, inner)
+    error: Tensor
+
+    @staticmethod
+    def of(factors: Factors, begin: int, end: int, second: _Second) -> _First:
+        multiple = factors.multiple(begin, end)
+        if multiple is not None and len(multiple.packed) == len(second.found):
+            return _Multiple(multiple, second.found)
+        return _Expanded(*factors.lines(begin, end), second)
+
+    def mixed(self, group: Group) -> Tensor:
+        """Over the symbols of a group, in float32 and in the order of a stream."""
+        raise NotImplementedError
+
+    def own(self, group: Group, columns: Tensor, places: Tensor) -> list[Tensor]:
+        """For each inner index, those of these symbols (lines, symbols), all of the owner at the place of a line."""
+        raise NotImplementedError
+
+
+class _Expanded(_First):
+    """Lines (lines, inner, symbols) in float64."""
+
+    def __init__(self, deep: Tensor, error: Tensor, second: _Second):
+        self.deep, self.error = deep, error
+        self.moduli = _moduli(second.columns, deep.flatten(0, 1)).view(deep.shape[:2])
+
+    def mixed(self, group: Group) -> Tensor:
+        if kernels.usable(self.deep.device):
+            return kernels.packed_mixed(self.deep, group.columns)
+        owners, symbols = group.columns.shape
+        taken = _with_nothing(self.deep)[..., group.columns.T.flatten()].float()
+        return taken.view(*self.deep.shape[:2], symbols, owners)
+
+    def own(self, group: Group, columns: Tensor, places: Tensor) -> list[Tensor]:
+        symbols = self.deep.shape[2]
+        there = columns < symbols
+        where = columns.clamp_max(symbols - 1)
+        return [torch.take_along_dim(deep, where, 1) * there for deep in self.deep.unbind(1)]
+
+
+class _Multiple(_First):
+    """Multiples of lines that were kept (`kept_lines.py`), which are rounded to float32 two times more."""
+
+    def __init__(self, multiple: Multiple, found: Sequence[Group]):
+        self.moduli, self.error = multiple.moduli, multiple.error
+        self.packed = {group.part: packed for group, packed in zip(found, multiple.packed, strict=True)}
+
+    def mixed(self, group: Group) -> Tensor:
+        return self.packed[group.part]
+
+    def own(self, group: Group, columns: Tensor, places: Tensor) -> list[Tensor]:
+        lines, place = torch.arange(len(places), device=places.device), places.clamp_min(0)
+        taken = self.packed[group.part][lines, place // 32, 0, :, place % 32]
+        return [torch.where((places >= 0).unsqueeze(1), taken, 0.0).double()]
 
 
 class _OwnTerms:

@@ -21,6 +21,7 @@ from .tuning import FACTOR_LINES, STREAM_FROM
 
 if TYPE_CHECKING:
     from .forms import Form
+    from .kept_lines import Multiple
 
 
 class Factors:
@@ -109,6 +110,16 @@ class Factors:
             self.deep_a, self.error_a = deep.view(size, inner, -1), error.view(size, inner)
         first, last = begin - self.ready.start, end - self.ready.start
         return self.deep_a[first:last], self.error_a[first:last]
+
+    def multiple(self, begin: int, end: int) -> Multiple | None:
+        """Some lines of the first factor, if they are multiples of lines that the expansion has kept."""
+        kept = self.expansion.kept
+        if kept is None or not self.opposed or len(kept.elements) != len(self.a.center):
+            return None
+        view = self.expansion.view(self.a.rows)
+        if len(view.derived) != len(self.a.rows):
+            return None
+        return kept.multiple(self.a.generators[:, begin:end, 0].T, view.which, begin)
 
     def part(self, begin: int, end: int) -> tuple[Tensor, Tensor]:
         """Coefficients (elements, deep rows) of the lines from begin to end, and what they may be off by, summed.

@@ -139,7 +139,7 @@ def packed_mixed(deep: Tensor, columns: Tensor) -> Tensor:
     packed = torch.empty(lines, owners // 32, mixed, width, 32, dtype=torch.float32, device=deep.device)
     some = LINES_AT_A_TIME // mixed  # a launch takes no more
     for begin in range(0, lines, some):
-        part = deep[begin : begin + some].contiguous()
+        part = deep[begin : begin + some].double().contiguous()
         given: list[Any] = [part, places, packed[begin : begin + some], mixed, width, owners // 32, symbols]
         launch("pack_mixed", deep.device, (-(-owners // (32 * 8)), len(part) * mixed), 256, given)
     return packed

@@ -155,7 +155,7 @@ class LogProbabilities(torch.autograd.Function):
     def forward(ctx: Any, logits: Tensor, targets: Tensor, total: float | None, sharp: bool) -> Set:
         ctx.save_for_backward(logits, targets)
         ctx.total, z = total, as_set(logits)
-        ctx.difference = difference(z)  # both passes look at it
+        ctx.difference = difference(z, comes_again=ctx.needs_input_grad[0])  # both passes look at it
         surprise = neg(log_softmax_last(z, sharp, ctx.difference))
         return sum_(product(as_set(targets), surprise, sharp=False), [-1], sharp=sharp)
 

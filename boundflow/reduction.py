@@ -57,6 +57,7 @@ def promote(space: Symbols, optimizer: torch.optim.Optimizer) -> None:
     """Give the radius of every gradient rows of its own."""
     if space.expansion is not None:
         space.expansion.prepared.clear()  # the step is over: its products do not come again
+        space.expansion.kept = None
     with torch.no_grad():
         for parameter in _parameters(optimizer):
             gradient = parameter.grad

@@ -249,12 +249,14 @@ def concretised(
     keeps_order: bool = False,
     along: SampleAxis | None = None,
     waits: bool = False,
+    comes_again: bool = False,
 ) -> Set:
     """The set that is both in the interval and in the affine form.
 
     Where the interval is known to be as tight as the form can be, ``sharp=False`` saves the support function; of a
     product, its ``factors`` may make it cheaper. A set that ``waits`` gets its support where somebody asks for its
-    bounds. Where ends are clamped and nothing is added, the interval of a checked set ``keeps_order`` and is finite: it
+    bounds, and of one whose rows ``comes_again``, times a number for each sample, coefficients may be kept. Where ends
+    are clamped and nothing is added, the interval of a checked set ``keeps_order`` and is finite: it
     is not checked again.
     """
     if waits and sharp and form is not None and len(form.rows) and bool(torch.isfinite(bounds).all()):
@@ -270,7 +272,7 @@ def concretised(
     elif sharp:
         assert symbols is not None
         apart = clean is not None and form.rows.batch is not None
-        reach = symbols.support(form, apart, factors)
+        reach = symbols.support(form, apart, factors, comes_again)
         bounds = _within(bounds, form.center, reach[0] if apart else reach, form.radius)
         if clean is not None and clean.radius is not None:
             inner = _within(clean.bounds, form.center, reach[1] if apart else reach, clean.radius)

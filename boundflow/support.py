@@ -18,17 +18,20 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from . import kernels
 from .budgets import Columns, Kind, OwnTerms, box, term
 from .expansion import Expansion, View
 from .factored_support import Group, groups, reach
 from .factors import Factors
 from .forms import Form
+from .kept_lines import KeptLines
 from .products_of_deviations import Together, together
 from .rows import NO_ROWS, Rows
 from .thread_context import bookkeeping
 from .tuning import (
     CHEAP_SUPPORT,
     FEWEST_ELEMENTS,
+    KEPT_NUMBERS,
     SECOND_FACTORS,
     STREAM_FROM,
     SUPPORT_CHUNK,
@@ -55,11 +58,14 @@ class Support:
         self._columns: WeakKeyDictionary[Rows, tuple[ref[Expansion], Known, Columns]] = WeakKeyDictionary()
         self._groups: WeakKeyDictionary[Expansion, tuple[Known, list[Group] | None]] = WeakKeyDictionary()
 
-    def __call__(self, form: Form, clean: bool = False, factors: Factors | None = None) -> Tensor:
+    def __call__(
+        self, form: Form, clean: bool = False, factors: Factors | None = None, comes_again: bool = False
+    ) -> Tensor:
         """How far ``sum_k G_k xi_k`` reaches down and up over the symbol set, (2, *shape), rounded up.
 
         With ``clean``, also (2, 2, *shape) how far where the own sample of each element was left alone: the first half
-        for the whole set, the second for the clean one. ``factors`` are those of a product, where that is faster.
+        for the whole set, the second for the clean one. ``factors`` are those of a product, where that is faster. Where
+        multiples of a form come again, its deep coefficients may be kept (`kept_lines.py`).
         """
         if not form.center.numel():
             return form.center.new_zeros(*((2, 2) if clean else (2,)), *form.center.shape)
@@ -84,11 +90,30 @@ class Support:
                 return streamed if clean else streamed[0]
         # written in place: small results between large temporaries would keep their memory from being used again
         total = form.center.new_empty(2 if clean else 1, 2, form.center.numel())
+        kept = self._kept(form, expansion, view) if comes_again and factors is None and not len(other) else None
         for begin, part, coefficients, error in elements.chunks(self._width(columns, expansion), other, view):
+            if kept is not None:
+                kept.hold(begin, coefficients, error, columns.reach(coefficients.abs())[1])
             here = total[:, :, begin : begin + len(part)]
             here.copy_(self._reach(columns, coefficients, error, own, part, begin, clean))
         reach = elements.shaped(total)
         return reach if clean else reach[0]
+
+    def _kept(self, form: Form, expansion: Expansion, view: View) -> KeptLines | None:
+        """Room for the deep coefficients of lines, on a GPU and where they are as many as a stream is worth."""
+        numbers, arithmetic = form.center.numel() * len(expansion.deep), self.space.arithmetic
+        if form.center.dim() != 2 or form.center.shape[1] != 1 or not kernels.usable(form.center.device):
+            return None
+        if arithmetic.shares is not None or arithmetic.deferred is not None:
+            return None
+        if not STREAM_FROM <= numbers <= KEPT_NUMBERS or not len(view.derived):
+            return None
+        found = self._by_owner(expansion, form.center.device)
+        if found is None:
+            return None
+        rows = form.generators[view.derived].squeeze(2).T
+        expansion.kept = KeptLines(rows, view.which, [group.columns for group in found])
+        return expansion.kept
 
     def together(self, form: Form) -> Together | None:
         """What the deviations of a matrix share (`products_of_deviations.py`), kept for other pieces of a batch.
@@ -143,12 +168,17 @@ class Support:
         """The stream over the symbols that are here."""
         if not columns.count:
             return None
+        found = self._by_owner(expansion, form.center.device)
+        return None if found is None else reach(self.space, form, factors, columns, found, clean)
+
+    def _by_owner(self, expansion: Expansion, device: torch.device) -> list[Group] | None:
+        """The deep rows by part and owner, as they were sorted before."""
         known, told = self._keeper()._groups, self._told()
         found = known.get(expansion)
         if found is None or found[0] != told:
-            found = told, groups(self.space, expansion.deep.numbers, form.center.device)
+            found = told, groups(self.space, expansion.deep.numbers, device)
             known[expansion] = found
-        return None if found[1] is None else reach(self.space, form, factors, columns, found[1], clean)
+        return found[1]
 
     def _reach(
         self,

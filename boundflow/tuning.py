@@ -41,6 +41,8 @@ FACTOR_LINES = 256
 STREAM_FROM = 2**24
 # Numbers of a block of terms, in a cache of a CPU or on a GPU, and deep coefficients of a first factor held at a time.
 STREAM_BLOCK, STREAM_BLOCK_CUDA, STREAM_LINES, STREAM_LINES_CUDA = 2**18, 2**28, 2**24, 2**29
+# Deep coefficients of lines that are kept, in float32: no more than a stream of a first factor would take.
+KEPT_NUMBERS = 2**31
 # Deep coefficients of a second factor that are put in the order of owners at a time.
 STREAM_COPIED = 2**28
 # Coefficients of a stream from which the kernel of a processor is worth half a second of a compiler, once in a process.

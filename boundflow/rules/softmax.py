@@ -24,7 +24,7 @@ from ..errors import UnsupportedOperator
 from ..factors import Softened
 from ..operands import sample_axis
 from ..rule_table import aten, rule
-from ..sets import Set, as_set, point
+from ..sets import Set, as_set, concretised, point
 from ..states import Linear, Remainder, States, linear_part
 from .functions import EXP, SIGMOID, softplus_function
 from .linear import combination, neg, sub, sum_
@@ -76,15 +76,22 @@ THRESHOLD = 40.0  # above it softplus(z) is z, within exp(-40)
 SOFTPLUS = softplus_function(1.0, THRESHOLD)
 
 
-def difference(x: Set) -> Set | None:
-    """``z_0 - z_1``, of shape (..., 1), where a set has rows and two classes on its last axis; None elsewhere."""
+def difference(x: Set, comes_again: bool = False) -> Set | None:
+    """``z_0 - z_1``, of shape (..., 1), where a set has rows and two classes on its last axis; None elsewhere.
+
+    A gradient has multiples of its rows: they come again.
+    """
     if not x.affine or x.shape[-1] != 2:
         return None
     x = x.rough
     x = x if sample_axis(x) != -1 else x.dense()
     first = selected(x, lambda tensor, lead: tensor.narrow(-1, 0, 1))
     second = selected(x, lambda tensor, lead: tensor.narrow(-1, 1, 1))
-    return sub(first, second)
+    apart = combination("sub", [(first, 1.0), (second, -1.0)], sharp=False)
+    told = apart.nonnegative, apart.clean
+    return concretised(
+        "sub", apart.bounds, apart.form, apart.symbols, *told, along=apart.along, comes_again=comes_again
+    )
 
 
 def softmax_last(x: Set, apart: Set | None = None) -> Set:
