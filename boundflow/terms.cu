@@ -432,7 +432,8 @@ template <> struct Bits<double> {
 };
 
 /* Of every row of coefficients (rows, pitch): terms of owners, `width` neighbours each from `begin` on, of which the k
-   largest are added up, or the k-th largest is found. Terms are not negative. One block of 256 threads for each row and,
+   largest are added up, or a number is found that k of them reach, and no more unless they are the same. Terms are not
+   negative. One block of 256 threads for each row and,
    of a simplex, each end (out is (ends, rows)); a thread holds ITEMS terms. Of numbers that are not negative, bits are in
    the order of the numbers, and those of NaN are above all. */
 template <typename T, int KIND, int ITEMS, int SUMMED>
@@ -473,6 +474,7 @@ __global__ void __launch_bounds__(256) largest(const T *coefficients, T *out, in
         count = 0;
         for (int other = 0; other < 8; other++) count += counts[bit % 2][other];
         if (count >= k) found = trial;
+        if (count == k) break; /* no other term is as large as these */
     }
     if (!SUMMED) {
         if (threadIdx.x == 0) out[blockIdx.x] = Bits<T>::back(found);

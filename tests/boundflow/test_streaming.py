@@ -50,9 +50,9 @@ def compared(monkeypatch, threat, x, y, dtype=torch.float64, batch=None, model=N
     found, written_out = [], support.Support.__call__
     monkeypatch.setattr(factors.Factors, "pay", lambda self, expansion: True)
 
-    def both(self, form, clean=False, factors=None):
+    def both(self, form, clean=False, factors=None, comes_again=False):
         monkeypatch.setattr(support, "STREAM_FROM", 0)
-        streamed = written_out(self, form, clean, factors)
+        streamed = written_out(self, form, clean, factors, comes_again)
         monkeypatch.setattr(support, "STREAM_FROM", float("inf"))
         exact = written_out(self, form, clean, factors)
         if not torch.equal(streamed, exact):
