@@ -75,12 +75,12 @@ def center_of_product(a: Operand, b: Operand, f: Product) -> Tensor:
 
 
 def radius_of_product(
-    a: Operand, b: Operand, f: Product, terms: float, deviations: Callable[[Tensor], Tensor] | None = None
+    a: Operand, b: Operand, f: Product, terms: float, deviations: Callable[[Tensor, Tensor], Tensor] | None = None
 ) -> Tensor:
     """How far the product can be off its linear part.
 
-    ``deviations`` bounds the product of both deviations for that of a, where more is known of b than how far each of
-    its entries deviates.
+    ``deviations`` makes the bound of the product of both deviations smaller, for that of a, where more is known of b
+    than how far each of its entries deviates.
     """
     like = reference(a, b)
     charge, lost = rounding.gamma(terms, like.dtype), rounding.tiny(terms, like.dtype)
@@ -90,7 +90,7 @@ def radius_of_product(
         radius = f(first.center.abs(), rounding.up(second.radius + rounded)) + f(first.reach, rounded)
         both = f(a.deviation, b.deviation)
         if deviations is not None:
-            both = torch.fmin(both, deviations(a.deviation).to(both.dtype))
+            both = deviations(both, a.deviation)
         radius = radius + both + f(first.radius, second.center.abs())
     elif varies(a):
         radius = f(rounding.up(a.form.radius + charge * a.form.modulus), as_tensor(b, a.bounds).abs())

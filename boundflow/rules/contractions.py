@@ -14,7 +14,7 @@ from torch import Tensor
 from .. import rounding
 from ..factors import Factors
 from ..operands import only_touched, same_kind, sample_axis, symbols_of, varies
-from ..products_of_deviations import second_order
+from ..products_of_deviations import smaller
 from ..sample_axis import SampleAxis
 from ..sets import Set, concretised
 from ..states import Remainder, States
@@ -151,7 +151,7 @@ def _affine_contraction(
     return over.result(name, remainders, linear, sharp=sharp, factors=factors)
 
 
-def _shared_deviations(a: Set, b: Set) -> Callable[[Tensor], Tensor] | None:
+def _shared_deviations(a: Set, b: Set) -> Callable[[Tensor, Tensor], Tensor] | None:
     """How far products of deviations reach together, where entries of b share symbols and there are many of them."""
     if not varies(a) or not b.affine or b.symbols is None or sample_axis(b) is not None:
         return None
@@ -160,7 +160,7 @@ def _shared_deviations(a: Set, b: Set) -> Callable[[Tensor], Tensor] | None:
     if not rounding.float32_is_full(a.device):
         return None
     found = b.symbols.support.together(b.form)
-    return None if found is None else partial(second_order, found=found)
+    return None if found is None else partial(smaller, found=found)
 
 
 def _factors(a: Set, b: Set, bias: Set | None) -> Factors | None:
