@@ -204,6 +204,16 @@ class Rows:
         out[self.positions(part, out.device)] = generators
         return out
 
+    def add(self, generators: Tensor, more: Tensor, part: Rows) -> Tensor:
+        """``generators`` of these rows, overwritten, and ``more`` of the rows ``part``, which are among them."""
+        if part is self:
+            return generators.add_(more)
+        where = self.positions(part, generators.device)
+        if isinstance(where, slice):
+            generators[where] += more
+            return generators
+        return generators.index_add_(0, where, more)
+
 
 def _common(first: np.ndarray, second: np.ndarray) -> int:
     """How many numbers both begin with."""

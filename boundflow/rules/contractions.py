@@ -28,7 +28,6 @@ from .bilinear import (
     linear_product,
     middle,
     radius_of_product,
-    without_own_rows,
 )
 from .corners import within_corners
 from .linear import combination
@@ -95,10 +94,10 @@ def _interval(f: Product, terms: float, a: Set, b: Set, bias: Set | None = None)
 def _with_bias(name: str, product: Set, a: Set, b: Set, bias: Set, terms: float, samples: Rule) -> Set:
     """An affine product and its bias, made sharp together; a matrix product remembers its factors where it can."""
     factors = _factors(a, b, bias) if samples is matrix_samples else None
-    if factors is not None and len(factors.a.rows) and _two_logits(product):
+    if factors is not None and factors.mixes and _two_logits(product):
         return combination(name, [(product, 1.0), (bias, 1.0)], terms=terms + 3, waits=True)
     total = combination(name, [(product, 1.0), (bias, 1.0)], terms=terms + 3, factors=factors)
-    if factors is not None and not len(factors.a.rows) and total.along is None:
+    if factors is not None and not factors.mixes and total.along is None:
         total.product = Factors(factors.a, factors.b, factors.bias)
     return total
 
@@ -169,7 +168,7 @@ def _factors(a: Set, b: Set, bias: Set | None) -> Factors | None:
         return None
     if sample_axis(a) not in (-2, None):
         return None
-    return Factors(without_own_rows(a), without_own_rows(b), None if bias is None else without_own_rows(bias))
+    return Factors(a.form, b.form, None if bias is None else bias.form)
 
 
 def _apart_states(a: Set, b: Set, along: SampleAxis | None, *others: Set) -> States[Set]:
