@@ -41,7 +41,7 @@ class View(NamedTuple):
     known: Tensor
     deep: Tensor  # for each known row, its place among the deep rows
     other: Tensor
-    in_order: bool  # whether all derived symbols are there, in their order
+    run: slice | None  # where the derived rows stand, if that is one after the other
 
 
 class Expansion:
@@ -66,10 +66,11 @@ class Expansion:
             device = self.weights.device
             (derived, which), (known, deep) = self.derived.found(rows.numbers), self.deep.found(rows.numbers)
             indices = (derived, which[derived], known, deep[known], ~derived & ~known)
-            in_order = bool(derived.sum() == len(self.derived) and (np.diff(which[derived]) > 0).all())
+            places = which[derived]
+            run = slice(int(places[0]), int(places[-1]) + 1) if len(places) and (np.diff(places) == 1).all() else None
             with bookkeeping():
                 where = [torch.from_numpy(np.flatnonzero(x) if x.dtype == bool else x).to(device) for x in indices]
-            rows._views[self] = View(where[0], where[1], where[2], where[3], where[4], in_order)
+            rows._views[self] = View(where[0], where[1], where[2], where[3], where[4], run)
         return rows._views[self]
 
     def expanded(self, elements: Tensor, rows: Rows) -> tuple[Tensor, Tensor]:
@@ -95,30 +96,29 @@ class Expansion:
 
     def _product(self, coefficients: Tensor, view: View, large: bool) -> Tensor:
         """Coefficients of derived symbols times what those stand for; of many, only of symbols that any element has."""
-        which = view.which
+        which: Tensor | slice = view.which if view.run is None else view.run  # of a slice nothing is copied
         used = (coefficients != 0).any(0) if large else None
         if used is not None and 2 * int(used.sum()) < len(used):  # a hidden unit depends on its own weights only
-            coefficients, which = coefficients[:, used], which[used]
-        few = 2 * len(which) < len(self.derived)
-        if not few and not (view.in_order and len(which) == len(view.which)):
+            coefficients, which = coefficients[:, used], view.which[used]
+        if isinstance(which, Tensor) and 2 * len(which) >= len(self.derived):
             shape = len(coefficients), len(self.derived)
-            coefficients = coefficients.new_zeros(shape).index_copy_(1, which, coefficients)
-        return self._times_weights(coefficients, which if few else None, self.boxes if large else None)
+            coefficients, which = coefficients.new_zeros(shape).index_copy_(1, which, coefficients), slice(None)
+        return self._times_weights(coefficients, which, self.boxes if large else None)
 
-    def _times_weights(self, coefficients: Tensor, which: Tensor | None, boxes: Tensor | None) -> Tensor:
-        """Coefficients over all derived symbols, or over ``which`` of them, times the weights, (n, K).
+    def _times_weights(self, coefficients: Tensor, which: Tensor | slice, boxes: Tensor | None) -> Tensor:
+        """Coefficients over ``which`` of the derived symbols times the weights, (n, K).
 
         One of ``boxes`` is multiplied once. Weights in another dtype than the elements are rounded once more.
         """
         weights = self.weights if boxes is None else self.weights[:, : -len(boxes)]
-        weights = (weights if which is None else weights[which]).to(coefficients.dtype)
+        weights = weights[which].to(coefficients.dtype)
         if boxes is None:
             return coefficients @ weights
         total = coefficients.new_empty(len(coefficients), len(self.deep))
         torch.mm(coefficients, weights, out=total[:, : weights.shape[1]])
-        scaled = coefficients * (boxes if which is None else boxes[which]).to(coefficients.dtype)
         last = total[:, weights.shape[1] :]
-        last.copy_(scaled) if which is None else last.zero_().index_copy_(1, which, scaled)
+        last.zero_()
+        last[:, which] = coefficients * boxes[which].to(coefficients.dtype)
         return total
 
     @cached_property

@@ -99,7 +99,7 @@ def reach(
     # to what own rows reach elsewhere and to what is paid, and converted: n + 7 roundings of 2 n + 8
     summands = len(found) + (0 if own is None else len(own.parts))
     added = 1 + rounding.of_ours(summands, form.center.dtype)
-    if (len(factors.a.rows) and inner > MOST_MIXED) or not rounding.float32_is_full(form.center.device):
+    if (factors.mixes and inner > MOST_MIXED) or not rounding.float32_is_full(form.center.device):
         return None
     streamed = _Product(factors, _ready(factors, columns, found, own is not None))
     parts = []
@@ -177,7 +177,7 @@ class _Product:
 
     def __init__(self, factors: Factors, second: _Second):
         self.factors, self.second, self.found = factors, second, second.found
-        self.mixes = len(factors.a.rows) > 0
+        self.mixes = factors.mixes
 
     def lines(self, count: int) -> Iterator[tuple[int, int]]:
         """So many at a time that the deep coefficients of the first factor fit into memory, where it has any."""

@@ -7,6 +7,7 @@ symbol: 9 TFLOP for an activation of (3000, 128).
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 import torch
@@ -30,12 +31,19 @@ class Factors:
     streams = True  # whether `factored_support.py` knows it
 
     def __init__(self, a: Form, b: Form, bias: Form | None):
-        self.a, self.b, self.bias = a, b, bias  # a plain tensor has no rows
+        self._a, self.b, self.bias = a, b.without_own, None if bias is None else bias.without_own
+        rows = a.rows if a.rows.batch is None else a.rows.split(a.center.device)[0]
+        self.mixes = len(rows) > 0  # of a plain tensor there are none
+
+    @cached_property
+    def a(self) -> Form:
+        """The first factor without its own rows, which is a copy of all others: made where factors pay."""
+        return self._a.without_own
 
     def pay(self, expansion: Expansion) -> bool:
         """Whether this takes less than expanding the product; a stream has no chunks to write, so it pays earlier."""
-        derived, (count, inner), width = len(expansion.derived), self.a.center.shape, self.b.center.shape[1]
-        first = self.a.center.numel() * derived if len(self.a.rows) else 0
+        derived, (count, inner), width = len(expansion.derived), self._a.center.shape, self.b.center.shape[1]
+        first = count * inner * derived if self.mixes else 0
         second = 0 if self._parameter else self.b.center.numel() * derived
         factors = first + second + 2 * inner * count * width
         large = count * width * expansion.everywhere * thread.arithmetic.trial_of >= STREAM_FROM

@@ -5,6 +5,7 @@ Own rows (`rows.py`) stand among the generators where the form has a sample axis
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -18,6 +19,8 @@ from .rows import NO_ROWS, Rows
 from .sample_axis import SampleAxis
 from .thread_context import thread
 
+PartMap = Callable[[Tensor, int], Tensor]  # one function for every part of a set: a tensor and how many axes lead it
+
 
 @dataclass(eq=False)
 class Form:
@@ -28,6 +31,7 @@ class Form:
     radius: Tensor
     rows: Rows
     along: SampleAxis | None = None  # the samples whose own rows are among the generators
+    taken: tuple[Form, PartMap] | None = None  # a form with the same rows in memory, of whose elements these are some
 
     def __post_init__(self) -> None:
         batch = self.along.samples.batch if self.along is not None else None
@@ -48,6 +52,14 @@ class Form:
         same = all(x.data_ptr() == y.data_ptr() and x.shape == y.shape for x, y in zip(mine, others, strict=True))
         same = same and all(x.stride() == y.stride() and x.dtype is y.dtype for x, y in zip(mine, others, strict=True))
         return same and np.array_equal(self.rows.numbers, other.rows.numbers)
+
+    @property
+    def without_own(self) -> Form:
+        """The same form without its own rows."""
+        if self.rows.batch is None:
+            return self
+        rest, where, _ = self.rows.split(self.center.device)
+        return Form(self.center, self.generators[where], self.radius, rest)
 
     @property
     def dense(self) -> Form:
@@ -76,14 +88,23 @@ class Form:
 
     @cached_property
     def reach(self) -> Tensor:
-        """sigma: the largest modulus of the deviation before any intersection; what roundings are charged on."""
+        """sigma: the largest modulus of the deviation before any intersection; what roundings are charged on.
+
+        Elements that were taken from a form reach as far as they did there, which is a pass over all rows.
+        """
         if not len(self.rows):
             return self.radius
+        if self.taken is not None:
+            return self.taken[1](self.taken[0].reach, 0)
         shares = thread.arithmetic.shares
         if shares is not None and shares.spread(self.rows) is not None:  # some rows are those of other processes
             return rounding.up(shares.moduli(self.generators, self.rows) + self.radius)
         total = sum_of_moduli(self.generators, 0)
         return rounding.up(total * (1 + rounding.gamma(len(self.rows), total.dtype)) + self.radius)
+
+    @property
+    def knows_reach(self) -> bool:
+        return "reach" in self.__dict__ or (self.taken is not None and self.taken[0].knows_reach)
 
     @cached_property
     def modulus(self) -> Tensor:

@@ -24,7 +24,8 @@ squares of P, which is at most n |P|^2. Matrices and lines are scaled by powers 
 nothing underflows that would count.
 
 MAGIC with all samples moved by 0.01: products of deviations of 128 hidden units reach two thirds of what they do one by
-one, and half of a per cent more is certified.
+one, and half of a per cent more is certified. On Two-Moons with 100 units nearly none reaches less, which one vector
+tells of a line without its matrix: of 18,800 lines 9 are left, and 2.5 s of 8.
 """
 
 from __future__ import annotations
@@ -45,6 +46,7 @@ if TYPE_CHECKING:
     from .forms import Form
 
 SQUARINGS = 3
+TRIED = 4  # products of a matrix and a vector, before any power of the matrix is made
 LEAST_TRACE = 2.0**-900  # what underflows beside it is less than a rounding of it
 
 
@@ -79,6 +81,36 @@ def together(form: Form, expansion: Expansion, columns: Columns) -> Together:
     return Together(exponent, reach, weighted @ weighted.mT, count, rest)
 
 
+def smaller(one_by_one: Tensor, deviation: Tensor, found: Together) -> Tensor:
+    """The smaller of what entries reach one by one, (lines, width), and `second_order`, of which either is true.
+
+    The second one is made of lines alone for which it can be smaller.
+    """
+    lines = (~(_at_least(deviation.double(), found) >= one_by_one)).any(1).nonzero().squeeze(1)
+    if not len(lines):
+        return one_by_one
+    made = second_order(deviation[lines], found).to(one_by_one.dtype)
+    return one_by_one.index_copy(0, lines, torch.fmin(one_by_one[lines], made))
+
+
+def _at_least(s: Tensor, found: Together) -> Tensor:
+    """No more than `second_order` gives: ``|M| >= |M v| / |v|``, for v that M has been applied to a few times.
+
+    v begins as the column of M with the largest entry. Powers of M cost as much as inner terms times this. Nothing is
+    rounded down: `operator_norm` adds far more than roundings of float64 are. NaN says nothing.
+    """
+    exponent = torch.frexp(s.amax(1, keepdim=True)).exponent
+    s = _times_power(s, -exponent)
+    largest = (s.square().unsqueeze(1) * found.gram.diagonal(dim1=1, dim2=2)).argmax(2)  # (lines, width)
+    by_output = s.unsqueeze(0)
+    v = by_output * torch.take_along_dim(found.gram, largest.T.unsqueeze(2), 1)  # (width, lines, inner)
+    for _ in range(TRIED):
+        v = v / torch.linalg.vector_norm(v, dim=2, keepdim=True)
+        v = by_output * ((by_output * v) @ found.gram)
+    norm = torch.linalg.vector_norm(v, dim=2).T
+    return _times_power(_times_power(_root(norm, s, found) + s @ found.rest, exponent), found.exponent)
+
+
 def second_order(deviation: Tensor, found: Together) -> Tensor:
     """How far ``sum_j x_j db_jp`` reaches, (lines, width), for x within ``deviation`` (lines, inner)."""
     width, inner, _ = found.gram.shape
@@ -101,12 +133,17 @@ def _second_order(s: Tensor, found: Together) -> Tensor:
     least = torch.frexp(trace).exponent  # no entry of M is larger
     scaled = _times_power(s.unsqueeze(1).unsqueeze(3) * found.gram, -least[..., None, None])
     norm = _times_power(operator_norm((scaled * s.unsqueeze(1).unsqueeze(2)).float()), least)
-    root = norm.sqrt() * (s > 0).sum(1, keepdim=True).sqrt() * found.reach.sqrt()
+    root = _root(norm, s, found)
     deviates = (s > 0).double() @ (found.gram != 0).any(2).double().T > 0  # though it may be too little to be seen
     root = torch.where((trace < LEAST_TRACE) & deviates, math.inf, root)
     unit = rounding.of_ours(inner * (found.terms + 8) + inner + 16, s.dtype)
     reached = (root + s @ found.rest) * (1 + unit)
     return _times_power(_times_power(reached, exponent), found.exponent) + rounding.tiny(inner, s.dtype)
+
+
+def _root(norm: Tensor, s: Tensor, found: Together) -> Tensor:
+    """``sqrt(h(d)) sqrt(n |M|)``."""
+    return norm.sqrt() * (s > 0).sum(1, keepdim=True).sqrt() * found.reach.sqrt()
 
 
 def operator_norm(matrices: Tensor) -> Tensor:

@@ -208,5 +208,15 @@ class Rows:
         out[self.positions(part, out.device)] = generators
         return out
 
+    def add(self, generators: Tensor, more: Tensor, part: Rows) -> Tensor:
+        """``generators`` of these rows, overwritten, and ``more`` of the rows ``part``, which are among them."""
+        if part is self:
+            return generators.add_(more)
+        where = self.positions(part, generators.device)
+        if isinstance(where, slice):
+            generators[where] += more
+            return generators
+        return generators.index_add_(0, where, more)
+
 
 NO_ROWS = Rows(np.empty(0, dtype=np.int64))

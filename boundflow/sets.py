@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -171,8 +172,7 @@ class Set:
             return self
         form = self.form
         if self.clean.radius is not None:
-            form = form.with_radius(self.clean.radius)
-            form.__dict__["reach"] = self.form.reach
+            form = replace(form, radius=self.clean.radius, taken=(form, lambda reach, lead: reach))
         else:
             form = ball_form(form.center, rounding.deviation(self.clean.bounds, form.center))
         return Set(self.clean.bounds, form, self.symbols, nonnegative=self.nonnegative)

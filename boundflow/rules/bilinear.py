@@ -21,7 +21,6 @@ import torch
 from torch import Tensor
 
 from .. import rounding
-from ..forms import Form
 from ..operands import (
     Operand,
     reference,
@@ -48,21 +47,25 @@ def linear_product(
 
 
 def row_products(a: Operand, b: Operand, left: Product, right: Product) -> tuple[Tensor, Rows]:
-    """``f(Ga, cb) + f(ca, Gb)`` over the common rows."""
+    """``f(Ga, cb) + f(ca, Gb)`` over the common rows.
+
+    Placed afterwards: of a file, a parameter has a row for every training sample, and an input few of its own. The
+    factor with fewer rows is added where these stand.
+    """
     first, second = (x.form if varies(x) else None for x in (a, b))
-    rows = NO_ROWS
-    for form in (first, second):
-        rows = rows.union(form.rows) if form is not None else rows
-    generators = None
+    rows, products = NO_ROWS, []
     if first is not None and len(first.rows):
         other = second.center if second is not None else as_tensor(b, first.center)
-        # placed afterwards: of a file, a parameter has a row for every training sample, and an input few of its own
-        generators = rows.place(left(first.generators, other), first.rows)
+        rows = rows.union(first.rows)
+        products.append((left(first.generators, other), first.rows))
     if second is not None and len(second.rows):
         other = first.center if first is not None else as_tensor(a, second.center)
-        products = rows.place(right(other, second.generators), second.rows)
-        generators = products if generators is None else generators.add_(products)
-    assert generators is not None
+        rows = rows.union(second.rows)
+        products.append((right(other, second.generators), second.rows))
+    products.sort(key=lambda one: len(one[1]))
+    generators = rows.place(*products.pop())
+    for product, part in products:
+        generators = rows.add(generators, product, part)
     return generators, rows
 
 
@@ -75,12 +78,12 @@ def center_of_product(a: Operand, b: Operand, f: Product) -> Tensor:
 
 
 def radius_of_product(
-    a: Operand, b: Operand, f: Product, terms: float, deviations: Callable[[Tensor], Tensor] | None = None
+    a: Operand, b: Operand, f: Product, terms: float, deviations: Callable[[Tensor, Tensor], Tensor] | None = None
 ) -> Tensor:
     """How far the product can be off its linear part.
 
-    ``deviations`` bounds the product of both deviations for that of a, where more is known of b than how far each of
-    its entries deviates.
+    ``deviations`` makes the bound of the product of both deviations smaller, for that of a, where more is known of b
+    than how far each of its entries deviates.
     """
     like = reference(a, b)
     charge, lost = rounding.gamma(terms, like.dtype), rounding.tiny(terms, like.dtype)
@@ -90,7 +93,7 @@ def radius_of_product(
         radius = f(first.center.abs(), rounding.up(second.radius + rounded)) + f(first.reach, rounded)
         both = f(a.deviation, b.deviation)
         if deviations is not None:
-            both = torch.fmin(both, deviations(a.deviation).to(both.dtype))
+            both = deviations(both, a.deviation)
         radius = radius + both + f(first.radius, second.center.abs())
     elif varies(a):
         radius = f(rounding.up(a.form.radius + charge * a.form.modulus), as_tensor(b, a.bounds).abs())
@@ -136,11 +139,3 @@ def interval_alone(x: Set) -> Set:
     A flipped label is at the other end of its interval; the ball around the middle that holds the clean end holds both.
     """
     return x if x.exact else Set(x.bounds)
-
-
-def without_own_rows(x: Set) -> Form:
-    form = x.form
-    if form.rows.batch is None:
-        return form
-    rest, where, _ = form.rows.split(form.center.device)
-    return Form(form.center, form.generators[where], form.radius, rest)

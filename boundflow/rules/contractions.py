@@ -14,7 +14,7 @@ from torch import Tensor
 from .. import rounding
 from ..factors import Factors
 from ..operands import only_touched, same_kind, sample_axis, symbols_of, varies
-from ..products_of_deviations import second_order
+from ..products_of_deviations import smaller
 from ..sample_axis import SampleAxis
 from ..sets import Set, concretised
 from ..states import Remainder, States
@@ -28,7 +28,6 @@ from .bilinear import (
     linear_product,
     middle,
     radius_of_product,
-    without_own_rows,
 )
 from .corners import within_corners
 from .linear import combination
@@ -95,10 +94,10 @@ def _interval(f: Product, terms: float, a: Set, b: Set, bias: Set | None = None)
 def _with_bias(name: str, product: Set, a: Set, b: Set, bias: Set, terms: float, samples: Rule) -> Set:
     """An affine product and its bias, made sharp together; a matrix product remembers its factors where it can."""
     factors = _factors(a, b, bias) if samples is matrix_samples else None
-    if factors is not None and len(factors.a.rows) and _two_logits(product):
+    if factors is not None and factors.mixes and _two_logits(product):
         return combination(name, [(product, 1.0), (bias, 1.0)], terms=terms + 3, waits=True)
     total = combination(name, [(product, 1.0), (bias, 1.0)], terms=terms + 3, factors=factors)
-    if factors is not None and not len(factors.a.rows) and total.along is None:
+    if factors is not None and not factors.mixes and total.along is None:
         total.product = Factors(factors.a, factors.b, factors.bias)
     return total
 
@@ -151,7 +150,7 @@ def _affine_contraction(
     return over.result(name, remainders, linear, sharp=sharp, factors=factors)
 
 
-def _shared_deviations(a: Set, b: Set) -> Callable[[Tensor], Tensor] | None:
+def _shared_deviations(a: Set, b: Set) -> Callable[[Tensor, Tensor], Tensor] | None:
     """How far products of deviations reach together, where entries of b share symbols and there are many of them."""
     if not varies(a) or not b.affine or b.symbols is None or sample_axis(b) is not None:
         return None
@@ -160,7 +159,7 @@ def _shared_deviations(a: Set, b: Set) -> Callable[[Tensor], Tensor] | None:
     if not rounding.float32_is_full(a.device):
         return None
     found = b.symbols.support.together(b.form)
-    return None if found is None else partial(second_order, found=found)
+    return None if found is None else partial(smaller, found=found)
 
 
 def _factors(a: Set, b: Set, bias: Set | None) -> Factors | None:
@@ -169,7 +168,7 @@ def _factors(a: Set, b: Set, bias: Set | None) -> Factors | None:
         return None
     if sample_axis(a) not in (-2, None):
         return None
-    return Factors(without_own_rows(a), without_own_rows(b), None if bias is None else without_own_rows(bias))
+    return Factors(a.form, b.form, None if bias is None else bias.form)
 
 
 def _apart_states(a: Set, b: Set, along: SampleAxis | None, *others: Set) -> States[Set]:

@@ -18,7 +18,7 @@ from torch import Tensor
 from .. import rounding
 from ..errors import MixedTensors, UnsupportedOperator
 from ..factors import Factors
-from ..forms import Form
+from ..forms import Form, PartMap
 from ..operands import (
     Operand,
     any_affine,
@@ -34,7 +34,7 @@ from ..rule_table import aten, rule
 from ..sample_axis import SampleAxis
 from ..sets import Set, as_set, concretised
 from ..states import Linear, Remainder, States
-from .structural import PartMap, axis, selected
+from .structural import axis, selected
 from .sums_over_samples import added_over_samples, summed_radius
 
 Dims = int | Sequence[int] | None  # None, and none at all: every axis

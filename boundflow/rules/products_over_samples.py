@@ -20,7 +20,7 @@ from ..sample_axis import Samples
 from ..sets import Set
 from ..thread_context import keeps_by_sample, thread
 from ..tuning import SUM_TERMS, SUM_TERMS_CUDA
-from .bilinear import Product, center_of_product, radius_of_product, row_products, without_own_rows
+from .bilinear import Product, center_of_product, radius_of_product, row_products
 from .structural import selected
 
 EVERYTHING = slice(None)
@@ -137,7 +137,7 @@ def sample_sum_form(
     center, radius = center_of_product(a, b, f), radius_of_product(a, b, f, terms)
     batches = [x.form.rows.batch for x in (a, b) if x.affine]
     batch = next((batch for batch in batches if batch is not None), None)
-    first, second = (Set(x.bounds, without_own_rows(x), x.symbols) if x.affine else x for x in (a, b))
+    first, second = (Set(x.bounds, x.form.without_own, x.symbols) if x.affine else x for x in (a, b))
     generators, rows = center.new_zeros(0, *center.shape), NO_ROWS
     if first.affine or second.affine:
         generators, rows = row_products(first, second, left, right)

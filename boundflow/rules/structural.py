@@ -17,15 +17,15 @@ from torch._ops import OpOverload
 
 from ..clean_state import Remainder
 from ..errors import Undecided, UnsupportedOperator
-from ..forms import Form, ball_form
+from ..forms import Form, PartMap, ball_form
 from ..operands import has_own_rows, only_touched, own_axis, same_kind
 from ..rows import NO_ROWS
 from ..rule_table import Example, aten, rule
 from ..sample_axis import SampleAxis
 from ..sets import Set, as_set
 from ..states import Linear, States
+from ..thread_context import thread
 
-PartMap = Callable[[Tensor, int], Tensor]  # one function for every part of a set: a tensor and its ``lead``
 Structural = TypeVar("Structural", bound=Callable[..., Tensor])  # f(tensor, lead, *arguments)
 
 
@@ -37,7 +37,22 @@ def map_form(form: Form | None, f: PartMap, along: SampleAxis | None) -> Form | 
     if not len(form.rows):
         return ball_form(center, radius)
     form = form.dense if along is None else form
-    return Form(center, f(form.generators, 1), radius, form.rows, along if form.along is not None else None)
+    generators, along = f(form.generators, 1), along if form.along is not None else None
+    return Form(center, generators, radius, form.rows, along, (form, f) if _reaches_alike(form, generators) else None)
+
+
+def _reaches_alike(form: Form, generators: Tensor) -> bool:
+    """Whether to ask a form how far its elements reach: it has them in the same memory, and all are asked for.
+
+    Or it knows. Some of them alone may take less than all.
+    """
+    if thread.arithmetic.deferred is not None or _memory(generators) != _memory(form.generators):
+        return False
+    return generators.numel() == form.generators.numel() or form.knows_reach
+
+
+def _memory(x: Tensor) -> int:
+    return x.untyped_storage().data_ptr()
 
 
 def selected(x: Set | Tensor, f: PartMap) -> Set:

@@ -13,11 +13,10 @@ from torch import Tensor
 
 from .. import rounding
 from ..clean_state import Excess, OwnRows, without_own
-from ..forms import Form
+from ..forms import Form, PartMap
 from ..operands import has_own_rows
 from ..sets import Set, concretised
 from ..thread_context import keeps_by_sample
-from .structural import PartMap
 
 
 def summed_radius(radius: Tensor, form: Form, f: PartMap, terms: float) -> Tensor:

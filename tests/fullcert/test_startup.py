@@ -15,20 +15,35 @@ def test_small_steps_get_one_thread_and_large_ones_all() -> None:
     assert startup.threads_for(10**6, 1000, None) == startup.cores()
 
 
-def test_threads_sleep_and_memory_is_kept_unless_told_otherwise(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys, "modules", {name: part for name, part in sys.modules.items() if name != "torch"})
-    monkeypatch.setattr(startup, "_keeps_memory", lambda: True)
-    monkeypatch.setattr(os, "environ", {"OMP_WAIT_POLICY": "ACTIVE"})
-    startup.before_torch()
-    sleeping = {"OMP_WAIT_POLICY": "ACTIVE", "GOMP_SPINCOUNT": "0", "KMP_BLOCKTIME": "0"}
-    assert os.environ == {**sleeping, "THP_MEM_ALLOC_ENABLE": "1"}
+class Allocator:
+    """Remembers what it was told."""
+
+    def __init__(self, library: None):
+        self.told: list[tuple[int, int]] = []
+        TOLD.append(self.told)
+
+    def mallopt(self, name: int, value: int) -> int:
+        self.told.append((name, value))
+        return 1
 
 
-def test_pages_stay_as_they_are_where_memory_is_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+TOLD: list[list[tuple[int, int]]] = []
+
+
+@pytest.mark.parametrize(
+    ("given", "kept"), [({"OMP_WAIT_POLICY": "ACTIVE"}, True), ({"MALLOC_ARENA_MAX": "1"}, False)], ids=str
+)
+def test_threads_sleep_and_memory_is_kept_unless_told_otherwise(
+    monkeypatch: pytest.MonkeyPatch, given: dict[str, str], kept: bool
+) -> None:
     monkeypatch.setattr(sys, "modules", {name: part for name, part in sys.modules.items() if name != "torch"})
-    monkeypatch.setattr(os, "environ", {"MALLOC_ARENA_MAX": "1"})
+    monkeypatch.setattr(sys, "platform", "linux")
+    monkeypatch.setattr(startup.ctypes, "CDLL", Allocator)
+    monkeypatch.setattr(os, "environ", dict(given))
+    TOLD.clear()
     startup.before_torch()
-    assert "THP_MEM_ALLOC_ENABLE" not in os.environ and os.environ["OMP_WAIT_POLICY"] == "PASSIVE"
+    assert os.environ == {**startup.PASSIVE, **given}
+    assert TOLD == ([[startup.NO_MMAP, startup.NO_TRIM]] if kept else [])
 
 
 PROGRAM = """

@@ -8,12 +8,23 @@ import torch
 from exact import ADVERSE, DTYPES, adverse, at_least, exact, total
 
 import boundflow as bf
+from boundflow import forms
 from boundflow.forms import Form, ball_form
 from boundflow.rows import Rows
+from boundflow.rules.structural import selected
 from boundflow.sample_axis import SampleAxis, Samples
+from boundflow.sets import Set
 from boundflow.threats import Linf
 
 SAMPLES, FEATURES = 5, 2
+TAKEN = {  # functions of a tensor (2, 12), and whether all elements are there, in the same memory
+    "transposed": (lambda x, lead: x.transpose(lead, lead + 1), True),
+    "as it is": (lambda x, lead: x, True),
+    "another shape": (lambda x, lead: x.reshape(*x.shape[:lead], 3, 8), True),
+    "some": (lambda x, lead: x.narrow(lead + 1, 5, 4), False),
+    "copied": (lambda x, lead: x.clone(), False),
+    "several times": (lambda x, lead: x.unsqueeze(lead).expand(*x.shape[:lead], 3, 2, 12), False),
+}
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
@@ -57,3 +68,31 @@ def test_reach_and_modulus(kind: str, dtype: torch.dtype, count: int, scale: flo
     reach = total(np.abs(exact(form.generators))) + exact(radius)
     assert at_least(form.reach, reach)
     assert at_least(form.modulus, reach + np.abs(exact(center)))
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("kind", ADVERSE)
+@pytest.mark.parametrize("name", TAKEN)
+@pytest.mark.parametrize("known", [False, True], ids=["asked", "known"])
+def test_elements_reach_as_far_as_where_they_were_taken_from(
+    kind: str, dtype: torch.dtype, name: str, known: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Twice taken, and where a sample was left alone, which has a smaller radius."""
+    center, generators = adverse(kind, (2, 12), dtype), adverse(kind, (9, 2, 12), dtype, 2)
+    radius, passes = adverse(kind, (2, 12), dtype, 1).abs(), []
+    monkeypatch.setattr(forms, "sum_of_moduli", lambda x, dim: passes.append(x) or x.abs().sum(dim))
+    whole = Form(center, generators, radius, Rows(np.arange(9)))
+    if known:
+        assert whole.reach.shape == (2, 12)
+    f, shared = TAKEN[name]
+    form = selected(selected(Set(center.expand(2, 2, 12), whole), lambda x, lead: x), f).form
+    assert at_least(form.reach, total(np.abs(exact(form.generators))) + exact(form.radius))
+    assert whole.reach.shape == (2, 12) and len(passes) == (1 if shared or (known and name != "copied") else 2)
+
+
+@pytest.mark.parametrize("numbers", [[0, 1, 2], [3, 1], [4], [0, 1, 2, 3, 4]], ids=str)
+def test_rows_that_are_added_where_they_stand(numbers: list[int]) -> None:
+    rows, part = Rows(np.arange(5)), Rows(np.array(numbers))
+    more, generators = torch.randn(len(part), 2, 3), torch.randn(5, 2, 3)
+    assert torch.equal(rows.add(generators.clone(), more, part), generators + rows.place(more, part))
+    assert torch.equal(part.add(more.clone(), more, part), 2 * more)

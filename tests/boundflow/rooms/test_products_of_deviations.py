@@ -17,11 +17,11 @@ from symbol_rooms import Room, spaces
 from torch import Tensor, nn
 
 import boundflow as bf
-from boundflow import support, training
+from boundflow import products_of_deviations, support, training
 from boundflow.budgets import Columns
 from boundflow.expansion import Expansion
 from boundflow.forms import Form
-from boundflow.products_of_deviations import Together, _times_power, operator_norm, second_order, together
+from boundflow.products_of_deviations import Together, _times_power, operator_norm, second_order, smaller, together
 from boundflow.rules import contractions
 from boundflow.threats import AtMost, Linf
 
@@ -206,6 +206,31 @@ def test_entries_that_go_opposite_ways_reach_less_together() -> None:
     found = room.space.support.together(form)
     assert found is not None
     assert float(second_order(torch.ones(1, size, dtype=torch.float64), found)) < 0.3 * size
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("kind", ADVERSE)
+@pytest.mark.parametrize("inner", [1, 2, 40])
+def test_lines_that_are_left_out_would_not_be_smaller(kind: str, dtype: torch.dtype, inner: int) -> None:
+    """To the last bit, where both are far apart, nearly the same, and the same."""
+    room = Room(Linf(0.5), kind, dtype, derived=7, free=30)
+    form = matrix(room, inner, 3, 2, radius=2.0**-9)
+    s = adverse(kind, (9, inner), dtype, 3).abs()
+    s[4] = 0.0
+    found = known(room, form)
+    together = second_order(s, found).to(dtype)
+    for share in (0.0, 0.5, 0.9, 1 - 1e-6, 1.0, 1 + 1e-6, 1.1, 2.0, float("inf")):
+        one_by_one = torch.where(together.isfinite() & (together > 0), share * together, 1.0)
+        assert torch.equal(smaller(one_by_one, s, found), torch.fmin(one_by_one, together))
+
+
+def test_no_power_of_a_matrix_is_made_where_entries_go_the_same_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    room = Room(Linf(0.5), "one sign", torch.float64, derived=7, free=30)
+    form = matrix(room, 40, 2, 2)
+    found, s = known(room, form), torch.ones(3, 40, dtype=torch.float64)
+    one_by_one = 0.9 * second_order(s, found)
+    monkeypatch.setattr(products_of_deviations, "operator_norm", lambda matrices: pytest.fail("a matrix was made"))
+    assert smaller(one_by_one, s, found) is one_by_one
 
 
 def trained(threat: bf.threats.Threat) -> bf.Certificate:
