@@ -295,7 +295,7 @@ def intersected(operator: str, x: Set, bounds: Tensor) -> Set:
 
 def _within(bounds: Tensor, center: Tensor, reach: Tensor, radius: Tensor) -> Tensor:
     """Bounds intersected with ``center`` minus and plus what the symbols and the radius reach."""
-    return _intersection(bounds, rounding.widened(center.expand(2, *center.shape), rounding.up(reach + radius)))
+    return _intersection(bounds, rounding.around(center, rounding.up(reach + radius)))
 
 
 def _intersection(first: Tensor, second: Tensor) -> Tensor:
