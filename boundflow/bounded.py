@@ -50,13 +50,12 @@ class Bounded(torch.Tensor):
 
     @staticmethod
     def __new__(cls, found: Set, requires_grad: bool = False, strides: tuple[int, ...] | None = None) -> Bounded:
-        bounds = found.rough.bounds
         self: Bounded = torch.Tensor._make_wrapper_subclass(
             cls,
-            bounds.shape[1:],
+            found.shape,
             strides=strides,
-            dtype=bounds.dtype,
-            device=bounds.device,
+            dtype=found.dtype,
+            device=found.device,
             requires_grad=requires_grad,
         )
         self.set = found
@@ -226,7 +225,7 @@ class Bounded(torch.Tensor):
             finally:
                 thread.arithmetic = before
             strides = None if rule.layout == "contiguous" else layout.strides(rule.layout, func, args, kwargs)
-            if type(result) is Set:
+            if isinstance(result, Set):
                 result = Bounded(result, strides=strides[0] if strides else None)
             else:
                 result = wrapped(result, strides or ())

@@ -33,7 +33,7 @@ def nonnegative(*operands: Operand) -> bool:
 
 def plain(x: Operand | None) -> bool:
     """Whether an operand is one known value rather than a set."""
-    if type(x) is Set:
+    if isinstance(x, Set):
         return x.exact
     assert getattr(x, "set", None) is None, "rules are given sets, not the tensors that hold them"
     return True
@@ -41,7 +41,7 @@ def plain(x: Operand | None) -> bool:
 
 def varies(x: Operand | None) -> TypeGuard[Set]:
     """Whether an operand is a set of several values: one that is not plain."""
-    if type(x) is Set:
+    if isinstance(x, Set):
         return not x.exact
     assert getattr(x, "set", None) is None, "rules are given sets, not the tensors that hold them"
     return False
@@ -82,7 +82,7 @@ def dims_of(*operands: Operand) -> int:
 
 def any_affine(*operands: Operand | None) -> bool:
     """Whether one of several operands has generator rows."""
-    return any(type(x) is Set and x.affine for x in operands)
+    return any(isinstance(x, Set) and x.affine for x in operands)
 
 
 def _together(operands: Iterable[Operand | None]) -> torch.Size:
@@ -99,7 +99,7 @@ def sample_axis(x: Operand | None) -> int | None:
 
 def samples_of(*operands: Operand | None) -> SampleAxis | None:
     """The samples whose clean state is known of all operands of an elementwise operator, if they agree on them."""
-    known = [x.along for x in operands if type(x) is Set and x.clean is not None]
+    known = [x.along for x in operands if isinstance(x, Set) and x.clean is not None]
     if not known or any(along != known[0] for along in known):
         return None
     if any(only_touched(x) for x in operands):
@@ -130,7 +130,7 @@ def symbols_of(*operands: Operand | None) -> Symbols | None:
     """The symbol space of several operands."""
     found: Symbols | None = None
     for operand in operands:
-        if type(operand) is Set and operand.symbols is not found:
+        if isinstance(operand, Set) and operand.symbols is not found:
             found = Symbols.common(found, operand.symbols)
     return found
 
@@ -138,13 +138,13 @@ def symbols_of(*operands: Operand | None) -> Symbols | None:
 def same_kind(*operands: Operand | None) -> None:
     """Refuse to mix dtypes or devices; 0-dimensional plain tensors and integers convert as in PyTorch."""
     for reference in operands:
-        if type(reference) is Set and reference.dtype is not torch.bool:
+        if isinstance(reference, Set) and reference.dtype is not torch.bool:
             break
     else:
         return
     dtype, device = reference.dtype, reference.device
     for x in operands:
-        if x is reference or isinstance(x, int | float) or x is None or (x.dim() == 0 and type(x) is not Set):
+        if x is reference or isinstance(x, int | float) or x is None or (x.dim() == 0 and not isinstance(x, Set)):
             continue
         if x.device != device:
             raise MixedTensors(f"tensors on {x.device} and {device} met: move one with .to()")

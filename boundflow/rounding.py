@@ -152,23 +152,30 @@ def middle(bounds: Tensor) -> tuple[Tensor, Tensor]:
     """A center and a radius whose ball holds the interval."""
     lower, upper = bounds.unbind(0)
     center = (lower + upper).mul_(0.5)
-    return center, deviation(bounds, center)
+    return center, _farther(lower, upper, center)
 
 
 def deviation(bounds: Tensor, center: Tensor) -> Tensor:
-    """``max(upper - center, center - lower)``: how far a value can be from the center."""
+    """How far a value can be from the center."""
     lower, upper = bounds.unbind(0)
-    return torch.maximum(upper - center, center - lower).mul_(_lengthening(bounds.dtype))  # `up`, in place
+    return _farther(lower, upper, center)
 
 
-def around(center: Tensor, radius: Tensor | float) -> Tensor:
+def _farther(lower: Tensor, upper: Tensor, center: Tensor) -> Tensor:
+    """``max(upper - center, center - lower)``."""
+    return torch.maximum(upper - center, center - lower).mul_(_lengthening(center.dtype))  # `up`, in place
+
+
+def around(center: Tensor, radius: Tensor) -> Tensor:
     """Bounds ``center -+ radius``, rounded outwards."""
-    return outward(torch.stack((center - radius, center + radius)))
+    signs = _signs(center.dim() + 1, center.dtype, center.device)
+    return outward(torch.addcmul(center, signs, radius))
 
 
 def around_by(center: Tensor, radius: float) -> Tensor:
     """Bounds ``center -+ radius`` for a number, which is rounded when it meets the tensor: longer by `up` before."""
-    return around(center, radius * _lengthening(center.dtype))
+    reach = radius * _lengthening(center.dtype)
+    return outward(torch.stack((center - reach, center + reach)))
 
 
 def require_full_precision(x: Set | Tensor, convolution: bool = False) -> None:

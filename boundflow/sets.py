@@ -59,7 +59,6 @@ class Set:
         "product",
         "remembered",
         "symbols",
-        "waiting",
     )
 
     def __init__(
@@ -90,17 +89,6 @@ class Set:
         self.parameter = False  # of a model that is being trained
         self.remembered: Remembered | None = None
         self.product: Factors | None = None  # that it is, where the first factor is exact: for a softmax of it
-        self.waiting: Waiting | None = None
-
-    def __getattr__(self, name: str) -> Any:
-        """The ``bounds`` and ``clean`` of a set that was waiting for somebody to ask for them; both are there now."""
-        waiting = self.waiting if name in ("bounds", "clean") else None
-        if waiting is None:
-            return object.__getattribute__(self, name)  # made sharp by another thread meanwhile, or not there at all
-        sharp = waiting.sharpened()
-        self.clean, self.bounds = sharp.clean, sharp.bounds
-        self.waiting = None
-        return sharp.bounds if name == "bounds" else sharp.clean
 
     @property
     def rough(self) -> Set:
@@ -108,14 +96,13 @@ class Set:
 
         For rules that look at differences of its elements, which have supports of their own.
         """
-        waiting = self.waiting  # read once: another thread may ask meanwhile
-        return self if waiting is None else waiting.rough
+        return self
 
     # --- as a tensor ------------------------------------------------------------------------------------------
 
     @property
     def shape(self) -> torch.Size:
-        return self.rough.bounds.shape[1:]
+        return self.bounds.shape[1:]
 
     def dim(self) -> int:
         return self.bounds.dim() - 1
@@ -178,7 +165,7 @@ class Set:
         return Set(self.clean.bounds, form, self.symbols, nonnegative=self.nonnegative)
 
 
-class Waiting(NamedTuple):
+class Support(NamedTuple):
     """A set before its support was asked for, and how to ask: of its own form alone, which nobody writes to.
 
     Both hold the same tensors, so either may be taken at any time.
@@ -188,7 +175,34 @@ class Waiting(NamedTuple):
     sharpened: Callable[[], Set]
 
 
-def _waiting(rough: Set, sharpened: Callable[[], Set]) -> Set:
+class WaitingSet(Set):
+    """A set whose ``bounds`` and ``clean`` are there once somebody asks for one of them, and its support with that."""
+
+    __slots__ = ("waiting",)
+    waiting: Support | None
+
+    def __getattr__(self, name: str) -> Any:
+        """What was waiting for somebody to ask; both are there now."""
+        waiting = self.waiting if name in ("bounds", "clean") else None
+        if waiting is None:
+            return object.__getattribute__(self, name)  # made sharp by another thread meanwhile, or not there at all
+        sharp = waiting.sharpened()
+        self.clean, self.bounds = sharp.clean, sharp.bounds
+        self.waiting = None
+        return sharp.bounds if name == "bounds" else sharp.clean
+
+    @property
+    def rough(self) -> Set:
+        waiting = self.waiting  # read once: another thread may ask meanwhile
+        return self if waiting is None else waiting.rough
+
+    @property
+    def shape(self) -> torch.Size:
+        """Which is no question: the rough set has it."""
+        return self.rough.bounds.shape[1:]
+
+
+def _waiting(rough: Set, sharpened: Callable[[], Set]) -> WaitingSet:
     """The same set, whose support is asked for where somebody looks at its bounds: in the arithmetic of now.
 
     Rows are looked through the expansion of now, too. Where that is gone, after a reduction, the rough set has to do.
@@ -203,8 +217,8 @@ def _waiting(rough: Set, sharpened: Callable[[], Set]) -> Set:
         with using(arithmetic):
             return sharpened()
 
-    made = Set(rough.bounds, rough._form, symbols, nonnegative=rough.nonnegative, clean=rough.clean, along=rough.along)
-    made.waiting = Waiting(rough, asked)
+    made = WaitingSet(rough.bounds, rough._form, symbols, False, rough.nonnegative, rough.clean, rough.along)
+    made.waiting = Support(rough, asked)
     del made.bounds, made.clean
     return made
 
@@ -297,7 +311,7 @@ def intersected(operator: str, x: Set, bounds: Tensor) -> Set:
 
 def _within(bounds: Tensor, center: Tensor, reach: Tensor, radius: Tensor) -> Tensor:
     """Bounds intersected with ``center`` minus and plus what the symbols and the radius reach."""
-    return _intersection(bounds, rounding.widened(center.expand(2, *center.shape), rounding.up(reach + radius)))
+    return _intersection(bounds, rounding.around(center, rounding.up(reach + radius)))
 
 
 def _intersection(first: Tensor, second: Tensor) -> Tensor:

@@ -54,7 +54,7 @@ class States(Generic[Part]):
         if found is True:
             found = None
             for x in operands:
-                if type(x) is Set and x.clean is not None:
+                if isinstance(x, Set) and x.clean is not None:
                     found = samples_of(*operands)
                     break
         self.found: SampleAxis | None = found or None
