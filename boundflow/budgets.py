@@ -27,6 +27,7 @@ import torch
 from torch import Tensor
 
 from . import largest_terms, rounding
+from .on_device import on_device
 from .thread_context import thread
 from .tuning import MODULI_WRITTEN_OUT
 
@@ -164,7 +165,7 @@ class Columns:
     ):
         summed = [number for number, part in enumerate(table) if part.kind is Kind.BOX and budgets[part.clause] is None]
         self.count, self.parts, self.budgets = len(owners), len(table), budgets
-        self.summed = _piece(np.flatnonzero((parts < 0) | np.isin(parts, summed)), device)
+        self.summed = piece(np.flatnonzero((parts < 0) | np.isin(parts, summed)), device)
         self.clauses: list[_ClauseColumns] = []
         for clause, budget in enumerate(budgets):
             members = [n for n, part in enumerate(table) if part.clause == clause and n not in summed]
@@ -261,7 +262,7 @@ class OwnTerms(NamedTuple):
 
     def beside(self, terms: Tensor, owners: np.ndarray, end: int) -> Tensor:
         """The terms of all owners, with the own one added to its owner, or as one more."""
-        known = torch.from_numpy(owners).to(self.samples.device)
+        known = on_device(owners, self.samples.device)
         place = torch.searchsorted(known, self.samples).clamp_max(len(known) - 1)
         place = torch.where(known[place] == self.samples, place, len(known))
         wider = torch.nn.functional.pad(terms, (0, 1))
@@ -269,11 +270,11 @@ class OwnTerms(NamedTuple):
         return rounding.up(added)
 
 
-def _piece(index: np.ndarray, device: torch.device) -> slice | Tensor:
+def piece(index: np.ndarray, device: torch.device) -> slice | Tensor:
     """An index as a slice where it is one."""
     if len(index) and index[-1] - index[0] == len(index) - 1 and bool((np.diff(index) == 1).all()):
         return slice(int(index[0]), int(index[-1]) + 1)
-    return torch.from_numpy(index).to(device)
+    return on_device(index, device)
 
 
 def distinct(numbers: np.ndarray) -> np.ndarray:
@@ -308,5 +309,5 @@ def _part_columns(
     if not len(held):
         return None
     index = by_owner(held, owners, whose)
-    piece = _piece(index.flatten(), device)
-    return _PartColumns(kind, torch.from_numpy(index).to(device), piece.start if isinstance(piece, slice) else None)
+    where = piece(index.flatten(), device)
+    return _PartColumns(kind, on_device(index, device), where.start if isinstance(where, slice) else None)

@@ -39,7 +39,7 @@ import torch
 from torch import Tensor
 
 from . import rounding
-from .budgets import Kind, Part, term
+from .budgets import Kind, Part, piece, term
 from .forms import Form
 from .sample_axis import Samples
 from .thread_context import keeps_by_sample
@@ -170,9 +170,8 @@ class OwnRows:
     """The own rows of the terms of a sum over samples, (rows, samples, *shape)."""
 
     rows: Tensor
-    zero_when_clean: Sequence[
-        tuple[Kind, list[int]]
-    ]  # those whose symbols are 0 where the sample was left alone, by kind
+    # those whose symbols are 0 where the sample was left alone, by kind
+    zero_when_clean: Sequence[tuple[Kind, slice | Tensor]]
 
     @classmethod
     def of(cls, samples: Samples, rows: Tensor, table: Sequence[Part], clean: bool) -> OwnRows:
@@ -180,7 +179,7 @@ class OwnRows:
         assert samples.batch is not None
         of_row = samples.batch.parts
         zero = [part for part in dict.fromkeys(of_row.tolist()) if clean and part in samples.zero_when_clean]
-        return cls(rows, [(table[part].kind, np.flatnonzero(of_row == part).tolist()) for part in zero])
+        return cls(rows, [(table[part].kind, piece(np.flatnonzero(of_row == part), rows.device)) for part in zero])
 
     def half_width(self) -> Tensor:
         """Half of how far those reach, down and up together."""

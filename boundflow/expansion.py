@@ -23,6 +23,7 @@ import torch
 from torch import Tensor
 
 from . import rounding
+from .on_device import on_device
 from .rows import NO_ROWS, Rows
 from .thread_context import bookkeeping, thread
 from .tuning import LOOK_FOR_ZEROS
@@ -69,12 +70,14 @@ class Expansion:
             places = which[derived]
             run = slice(int(places[0]), int(places[-1]) + 1) if len(places) and (np.diff(places) == 1).all() else None
             with bookkeeping():
-                where = [torch.from_numpy(np.flatnonzero(x) if x.dtype == bool else x).to(device) for x in indices]
+                where = [on_device(np.flatnonzero(x) if x.dtype == bool else x, device) for x in indices]
             rows._views[self] = View(where[0], where[1], where[2], where[3], where[4], run)
         return rows._views[self]
 
-    def expanded(self, elements: Tensor, rows: Rows) -> tuple[Tensor, Tensor]:
+    def expanded(self, elements: Tensor, rows: Rows, full: bool = False) -> tuple[Tensor, Tensor]:
         """Coefficients of elements (n, rows) over the deep rows (n, K), and what those may be off by, summed.
+
+        Elements that are ``full`` are not looked at for symbols that they do not have: a GPU would be waited for.
 
         The product takes M + 2 roundings, for M derived symbols, and the error holds 2 M + 16: the rest pays for its
         own sum, and for sums that it becomes part of.
@@ -82,11 +85,11 @@ class Expansion:
         view = self.view(rows)
         coefficients, which = elements[:, view.derived], view.which
         large = coefficients.numel() * len(self.deep) > LOOK_FOR_ZEROS and thread.arithmetic.deferred is None
-        alone = _one_each(coefficients) if large else None
+        alone = _one_each(coefficients) if large and not full else None
         if alone is not None:
             total = self.weights[which[alone]].to(coefficients.dtype) * coefficients.gather(1, alone.unsqueeze(1))
         else:
-            total = self._product(coefficients, view, large)
+            total = self._product(coefficients, view, large, full)
         error = coefficients.abs().sum(1) * rounding.gamma(len(self.derived) + 4, total.dtype)
         if len(view.known):  # adding t and e rounds by u (|t| + |e|): the first is among the terms above
             known = elements[:, view.known]
@@ -94,10 +97,10 @@ class Expansion:
             error = error + known.abs().sum(1) * rounding.gamma(1, total.dtype)
         return total, error
 
-    def _product(self, coefficients: Tensor, view: View, large: bool) -> Tensor:
+    def _product(self, coefficients: Tensor, view: View, large: bool, full: bool) -> Tensor:
         """Coefficients of derived symbols times what those stand for; of many, only of symbols that any element has."""
         which: Tensor | slice = view.which if view.run is None else view.run  # of a slice nothing is copied
-        used = (coefficients != 0).any(0) if large else None
+        used = (coefficients != 0).any(0) if large and not full else None
         if used is not None and 2 * int(used.sum()) < len(used):  # a hidden unit depends on its own weights only
             coefficients, which = coefficients[:, used], view.which[used]
         if isinstance(which, Tensor) and 2 * len(which) >= len(self.derived):

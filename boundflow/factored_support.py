@@ -37,6 +37,7 @@ from .budgets import FREE, Columns, Kind, Part, by_owner, distinct, term
 from .factors import Factors
 from .forms import Form
 from .kept_lines import Multiple
+from .on_device import on_device
 from .streaming import BLOCK, Stream, exceeding
 from .tuning import MOST_MIXED, MOST_PAYMENT, SECOND_FACTORS, STREAM_COPIED, STREAM_LINES, STREAM_LINES_CUDA
 
@@ -83,7 +84,7 @@ def _shared(table: Sequence[Part], clause: int) -> bool:
 def _padded(index: np.ndarray, missing: int, device: torch.device) -> Tensor:
     """Owners up to a whole number of blocks: those that are added have no symbols."""
     rest = -len(index) % BLOCK
-    return torch.from_numpy(np.pad(index, ((0, rest), (0, 0)), constant_values=missing)).to(device)
+    return on_device(np.pad(index, ((0, rest), (0, 0)), constant_values=missing), device)
 
 
 def reach(
@@ -371,7 +372,7 @@ class _OwnTerms:
         self.parts = set(batch.parts.tolist())
 
     def _held(self, part: int) -> Tensor:
-        return torch.from_numpy(np.flatnonzero(self.batch.parts == part)).to(self.rows.device)
+        return on_device(np.flatnonzero(self.batch.parts == part), self.rows.device)
 
     def places(self, group: Group, begin: int, end: int) -> Tensor | None:
         """The owner of each line among those of the group, -1 for none; None for error rows."""
@@ -380,7 +381,7 @@ class _OwnTerms:
         samples = self.batch.samples[begin:end]
         place = np.searchsorted(group.owners, samples).clip(max=len(group.owners) - 1)
         place = np.where(group.owners[place] == samples, place, -1)
-        return torch.from_numpy(place).to(self.rows.device)
+        return on_device(place, self.rows.device)
 
     def terms(self, group: Group, deep: Tensor, places: Tensor, begin: int, end: int, clean: bool) -> Tensor:
         """The term of each element's own sample in a group, (2, lines, units): without own rows if they are clean."""

@@ -54,7 +54,7 @@ class Factors:
         """Whether each element of the second factor has one row: it is expanded without a product then."""
         if thread.arithmetic.deferred is not None:  # a compiled step asks for no values
             return False
-        return not len(self.b.rows) or bool((self.b.generators != 0).sum(0).amax() <= 1)
+        return self.b.one_row_each
 
     def start(self, expansion: Expansion) -> None:
         """Look through this expansion."""

@@ -102,6 +102,11 @@ class Form:
         total = sum_of_moduli(self.generators, 0)
         return rounding.up(total * (1 + rounding.gamma(len(self.rows), total.dtype)) + self.radius)
 
+    @cached_property
+    def one_row_each(self) -> bool:
+        """Whether no element has more than one row, as those of a parameter after a reduction."""
+        return not len(self.rows) or bool((self.generators != 0).sum(0).amax() <= 1)
+
     @property
     def knows_reach(self) -> bool:
         return "reach" in self.__dict__ or (self.taken is not None and self.taken[0].knows_reach)

@@ -28,6 +28,7 @@ from . import rounding
 from .budgets import FREE, box
 from .errors import MixedSymbols
 from .expansion import Expansion
+from .on_device import on_device
 from .rows import NO_ROWS, Rows
 from .symbol_numbers import DERIVED
 from .thread_context import bookkeeping
@@ -150,7 +151,7 @@ def _split(space: Symbols, stacked: Tensor, rows: Rows, budget: int) -> tuple[Te
     """Which rows to keep, and which not: all owned ones, and then the free ones that the method finds worth it."""
     is_free = space.owners_and_parts(rows.numbers)[1] == FREE
     with bookkeeping():
-        owned, free = (torch.from_numpy(np.flatnonzero(x)).to(stacked.device) for x in (~is_free, is_free))
+        owned, free = (on_device(np.flatnonzero(x), stacked.device) for x in (~is_free, is_free))
     some = max(1, _lines(stacked) * stacked.shape[1] // len(stacked))
     parts = [METHODS[space.reduction](stacked[:, index].T.contiguous()) for index in torch.split(free, some)]
     scores, shares = torch.cat([stacked.new_empty(0), *parts]), space.arithmetic.shares

@@ -17,6 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from .on_device import on_device
 from .thread_context import bookkeeping, thread
 
 if TYPE_CHECKING:
@@ -142,7 +143,7 @@ class Rows:
         last = len(ascending) - 1
         places = np.clip(numbers - ascending[0], 0, last)  # most often numbers follow each other
         held = ascending[places] == numbers
-        rest = np.flatnonzero(~held)
+        rest = np.flatnonzero(~held & (numbers > ascending[0]) & (numbers <= ascending[-1]))
         if len(rest):
             places[rest] = np.minimum(np.searchsorted(ascending, numbers[rest]), last)
             held[rest] = ascending[places[rest]] == numbers[rest]
@@ -180,7 +181,7 @@ class Rows:
             own = self.numbers < 0
             by_feature = np.flatnonzero(own)[np.argsort(self.batch.first - self.numbers[own])]
             with bookkeeping():
-                where, features = (torch.from_numpy(x).to(device) for x in (np.flatnonzero(~own), by_feature))
+                where, features = (on_device(x, device) for x in (np.flatnonzero(~own), by_feature))
             self._split[device] = Rows(self.numbers[~own]), where, features
         return self._split[device]
 
@@ -196,7 +197,7 @@ class Rows:
                 held, places = self.found(part.numbers)
                 assert held.all()
                 with bookkeeping():
-                    found = torch.from_numpy(places).to(device or CPU)
+                    found = on_device(places, device or CPU)
             self._positions[part] = found
         return found
 

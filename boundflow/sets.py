@@ -26,9 +26,9 @@ from torch import Tensor
 
 from . import rounding
 from .clean_state import Excess, Remainder
-from .errors import CrossedBounds, VoidBounds
 from .factors import Factors
 from .forms import Form, ball_form
+from .late_checks import require_order
 from .sample_axis import SampleAxis
 from .symbols import Symbols
 from .thread_context import thread, using
@@ -233,22 +233,13 @@ def checked(operator: str, bounds: Tensor, symbols: Symbols | None) -> None:
         thread.arithmetic.deferred.append(((width >= 0) & (width < math.inf)).all())
         return
     least, most = torch.aminmax(upper - lower)
-    if least.item() >= 0 and most.item() < math.inf:
-        return
-    step = symbols.steps if symbols is not None else None
-    when = f" after {step} optimizer steps" if step is not None else ""
-    crossed = int((lower > upper).sum())
-    if crossed:
-        raise CrossedBounds(
-            f"{operator}: {crossed} lower bounds exceed their upper bounds{when}; no sound rule can give an empty set. "
-            "Please report this with the program that led to it."
-        )
-    void = int((~torch.isfinite(upper - lower)).sum())
-    raise VoidBounds(
-        f"{operator}: {void} of {lower.numel()} bounds are infinite{when}: "
-        "the set has blown up and says nothing any more. Use a smaller radius, fewer or smaller steps, or zonotopes.",
-        step,
-    )
+    step, late = symbols.steps if symbols is not None else None, thread.arithmetic.late
+    if late is not None and not late.over and bounds.is_cuda:
+        late.hold(operator, step, least, most)
+    elif not (least.item() >= 0 and most.item() < math.inf):
+        crossed = int((lower > upper).sum())
+        which = f"{crossed or int((~torch.isfinite(upper - lower)).sum())} of {lower.numel()}"
+        require_order(operator, step, -1.0 if crossed else 0.0, math.inf, which)
 
 
 def concretised(

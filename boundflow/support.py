@@ -25,6 +25,7 @@ from .factored_support import Group, groups, reach
 from .factors import Factors
 from .forms import Form
 from .kept_lines import KeptLines
+from .on_device import on_device
 from .products_of_deviations import Together, together
 from .rows import NO_ROWS, Rows
 from .thread_context import bookkeeping
@@ -272,7 +273,9 @@ class _Elements:
             if factors is not None:
                 coefficients, error = factors.part(begin // line, (begin + len(part)) // line)
             else:
-                coefficients, error = self.expansion.expanded(part, self.form.rows)
+                # one difference for each sample depends on all that is trained, as the first of them do
+                full = begin > 0 and generators.is_cuda and self.form.center.shape[-1] == 1
+                coefficients, error = self.expansion.expanded(part, self.form.rows, full)
             if len(other):
                 coefficients = torch.cat((coefficients, part[:, other]), 1)
             yield begin, part, coefficients, error
@@ -303,7 +306,7 @@ class _Own:
             positions = torch.arange(len(batch), device=device).view(shape).expand(form.center.shape)
             self.positions = positions.permute([axis - 1 for axis in axes[1:]]).flatten()
             self.places, self.deep = batch.deep(expansion), len(expansion.deep)
-            self.samples = torch.from_numpy(batch.samples).to(device)
+            self.samples = on_device(batch.samples, device)
             self.all_known = bool((self.places < self.deep).all())
             self.by_budget = [torch.tensor([b is which for b in budgeted], device=device) for which in (False, True)]
 

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from torch import Tensor
 
 if TYPE_CHECKING:
+    from .late_checks import LateChecks
     from .shares import Shares
 
 
@@ -27,6 +28,7 @@ class Arithmetic:
     pieces: int = 0  # of the batch that is being summed; 0 where it comes whole
     length: int = 1  # plain PyTorch sums so many times as many terms as a piece holds
     deferred: list[Tensor] | None = field(default=None, compare=False)  # checks of a step that is being traced
+    late: LateChecks | None = field(default=None, compare=False)  # checks that are read when a step is over
     shares: Shares | None = field(default=None, compare=False)  # which rows this process holds, if there are several
     together: bool = True  # bound products of deviations together (`products_of_deviations.py`)
     trial_of: float = 1.0  # so many times as much work, of which this is a trial: choices that go by work are the same

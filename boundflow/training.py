@@ -32,6 +32,7 @@ from .compiled_steps import FIRST, CompiledSteps, NotTraceable, why_not
 from .draws import Draws
 from .errors import UnsupportedProgram, VoidBounds
 from .files import fingerprint
+from .late_checks import checked_at_the_end
 from .lift import Given, lift
 from .losses import LOSSES
 from .memory_plan import chunk_size, for_rows, rows_fit
@@ -280,7 +281,8 @@ class _Run:
 
     def _by_rules(self, index: Tensor, number: int, watched: bool = True) -> Bounded:
         """A step on sets by the rules, but for that of the schedule, that the plain step must lie inside."""
-        loss = self._on_sets(index, number)
+        with checked_at_the_end(space_of(self.certified), self.prepared.x.device):
+            loss = self._on_sets(index, number)
         if watched:  # or plain training is further by now
             self.tripwire.step(number + 1)
         if self.ranks is not None:
