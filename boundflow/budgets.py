@@ -27,7 +27,7 @@ import torch
 from torch import Tensor
 
 from . import largest_terms, rounding
-from .on_device import on_device
+from .on_device import on_device, piece
 from .thread_context import thread
 from .tuning import MODULI_WRITTEN_OUT
 
@@ -126,12 +126,24 @@ def largest(terms: Tensor, budget: int | None, dim: int = 1) -> Tensor:
     """The sum of all terms, or of the ``budget`` largest, rounded up."""
     count = terms.shape[dim]
     if budget is not None and budget < count:
-        if terms.dim() == 2 and dim == 1 and _on_device(terms, count, budget):
-            total = largest_terms.sums_of_largest(terms, largest_terms.BOX, 0, count, 1, budget)[0]
-            return total * (1 + rounding.gamma(budget + 2, total.dtype))
+        if terms.is_cuda and thread.arithmetic.deferred is None:
+            total = _largest_on_device(terms, budget, dim)
+            if total is not None:
+                return total
         terms, count = few_largest(terms, budget, dim), budget
     total = terms.sum(dim)
     return total * (1 + rounding.gamma(count, total.dtype))
+
+
+def _largest_on_device(terms: Tensor, budget: int, dim: int) -> Tensor | None:
+    """The same by a kernel; None where there is none. Negative terms count as 0: their sum is no less."""
+    rows = terms.movedim(dim, -1).clamp_min(0.0).contiguous()
+    shape, count = rows.shape[:-1], rows.shape[-1]
+    rows = rows.view(-1, count)
+    if not largest_terms.holds(rows, count, budget):
+        return None
+    total = largest_terms.sums_of_largest(rows, largest_terms.BOX, 0, count, 1, budget)[0].view(shape)
+    return total * (1 + rounding.gamma(budget + 2, total.dtype))
 
 
 def _on_device(rows: Tensor, terms: int, k: int) -> bool:
@@ -268,13 +280,6 @@ class OwnTerms(NamedTuple):
         wider = torch.nn.functional.pad(terms, (0, 1))
         added = wider.scatter_add(1, place.unsqueeze(1), self.values[end].unsqueeze(1))
         return rounding.up(added)
-
-
-def piece(index: np.ndarray, device: torch.device) -> slice | Tensor:
-    """An index as a slice where it is one."""
-    if len(index) and index[-1] - index[0] == len(index) - 1 and bool((np.diff(index) == 1).all()):
-        return slice(int(index[0]), int(index[-1]) + 1)
-    return on_device(index, device)
 
 
 def distinct(numbers: np.ndarray) -> np.ndarray:

@@ -39,8 +39,9 @@ import torch
 from torch import Tensor
 
 from . import rounding
-from .budgets import Kind, Part, piece, term
+from .budgets import Kind, Part, term
 from .forms import Form
+from .on_device import piece
 from .sample_axis import Samples
 from .thread_context import keeps_by_sample
 from .tuning import WORTH_AN_INTERVAL

@@ -125,15 +125,21 @@ class _Second:
         self.columns, self.found, self.b, self.own = columns, found, factors.b, own
         # what these coefficients may be off by; not the first factor
         self.error_b, self.error_bias = factors.error_b, factors.error_bias if factors.bias is not None else None
-        inner, width = factors.b.center.shape
-        deep = factors.deep_b.flatten(0, 1)
+        deep_b, width = factors.deep_b, factors.b.center.shape[1]
+        self.opposed, self.of_sum = factors.opposed, deep_b.new_zeros(width)
+        if factors.opposed:  # a_0 b_0 + a_1 b_1 = a_0 (b_0 - b_1) + (a_0 + a_1) b_1, whose last term is next to nothing
+            self.of_sum = _moduli(columns, deep_b[1])
+            deep_b = deep_b[:1] - deep_b[1:]
+            rounded = rounding.of_ours(1, deep_b.dtype) * factors.norm_b
+            self.error_b = (self.error_b + rounded).sum(0, keepdim=True)
+        inner, deep = len(deep_b), deep_b.flatten(0, 1)
         bias = factors.deep_bias if factors.bias is not None else deep.new_zeros(width, deep.shape[1])
         self.moduli_b = _moduli(columns, deep).view(inner, width)
         self.moduli_bias = _moduli(columns, bias)
         self.deep = deep.shape[1]
-        self.weights = [_by_owner(factors.deep_b, bias, group) for group in found]
+        self.weights = [_by_owner(deep_b, bias, group) for group in found]
         self.ready: list[dict[str, Any]] = [{} for _ in found]  # what a kernel made of these weights
-        self.deep_b: Tensor | None = _with_nothing(factors.deep_b) if own else None
+        self.deep_b: Tensor | None = _with_nothing(deep_b) if own else None
         self.bias: Tensor | None = _with_nothing(bias) if own else None
         factors.forget_second()
 
@@ -166,6 +172,7 @@ def _ready(factors: Factors, columns: Columns, found: Sequence[Group], own: bool
     kept: list[tuple[list[Form], _Second]] = factors.expansion.prepared
     for held, second in kept:
         same = len(held) == len(forms) and all(map(Form.same_memory, held, forms))
+        same = same and second.opposed is factors.opposed
         if same and second.found is found and (second.own or not own):  # and so are the budgets
             return second
     made = _Second(factors, columns, found, own)
@@ -192,12 +199,13 @@ class _Product:
 
     def part(self, begin: int, end: int, own: _OwnTerms | None, clean: bool) -> tuple[Tensor, Tensor]:
         """What some lines reach, (states, 2, elements), and what was paid for float32."""
-        a, factors = self.factors.a.center[begin:end], self.factors
+        factors, second = self.factors, self.second
+        both = factors.a.center[begin:end]
+        a = both[:, :1] if second.opposed else both
         first = _First.of(factors, begin, end, self.second) if self.mixes else None
         shape = (2 if clean else 1, 2, len(a), factors.b.center.shape[1])
         total = torch.zeros(shape, dtype=torch.float64, device=a.device)
         narrow, mix = a.float().contiguous(), None if first is None else factors.mix.float().contiguous()
-        second = self.second
         for group, (weights, bias), ready in zip(self.found, second.weights, second.ready, strict=True):
             places = None if own is None else own.places(group, begin, end)
             left_out = torch.full((end - begin,), -1, device=a.device) if places is None else places
@@ -219,6 +227,8 @@ class _Product:
             for state in range(len(total)):
                 total[state] += own.elsewhere(owned, begin, end, clean=state == 1)
         paid = self._paid(a, first) + self._rounded(a, first)
+        if second.opposed:
+            paid = paid + rounding.up(both.sum(1, keepdim=True).abs()) * second.of_sum
         return total.flatten(2), paid.flatten()
 
     def _own_coefficients(self, a: Tensor, first: _First | None, group: Group, places: Tensor) -> Tensor:

@@ -38,14 +38,15 @@ class KeptLines:
         self.elements, self.which, self.columns = elements, which, columns
         shapes = [(len(elements), len(part) // 32, 1, part.shape[1], 32) for part in columns]
         self.packed = [elements.new_empty(shape, dtype=torch.float32) for shape in shapes]
+        # the support of their moduli, which the support function fills in, and what they may be off by, summed
         self.moduli, self.error = (elements.new_empty(len(elements), dtype=torch.float64) for _ in range(2))
 
-    def hold(self, begin: int, deep: Tensor, error: Tensor, moduli: Tensor) -> None:
-        """The deep coefficients (lines, symbols) of the lines from ``begin`` on, and what is known of them."""
+    def hold(self, begin: int, deep: Tensor, error: Tensor) -> None:
+        """The deep coefficients (lines, symbols) of the lines from ``begin`` on, and what they may be off by."""
         here = slice(begin, begin + len(deep))
         for packed, columns in zip(self.packed, self.columns, strict=True):
             packed[here] = kernels.packed_mixed(deep.unsqueeze(1), columns)
-        self.error[here], self.moduli[here] = error, moduli
+        self.error[here] = error
 
     def multiple(self, wanted: Tensor, which: Tensor, begin: int) -> Multiple | None:
         """Lines (n, derived) that are multiples of those from ``begin`` on; None where they are not.

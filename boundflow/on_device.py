@@ -16,3 +16,10 @@ def on_device(table: np.ndarray, device: torch.device) -> Tensor:
     if device.type != "cuda" or torch.cuda.is_current_stream_capturing():
         return made.to(device)
     return made.pin_memory().to(device, non_blocking=True)
+
+
+def piece(index: np.ndarray, device: torch.device) -> slice | Tensor:
+    """An index as a slice where it is one: of that nothing is copied."""
+    if len(index) and index[-1] - index[0] == len(index) - 1 and bool((np.diff(index) == 1).all()):
+        return slice(int(index[0]), int(index[-1]) + 1)
+    return on_device(index, device)

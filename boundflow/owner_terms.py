@@ -56,8 +56,8 @@ def without_inputs(form: Form) -> Form:
     """A form without the own rows of the inputs it was computed from."""
     if form.rows.batch is None:
         return form
-    rows, where, _ = form.rows.split()
-    return Form(form.center, form.generators[where.to(form.center.device)], form.radius, Rows(rows.numbers))
+    rows, where, _ = form.rows.split(form.center.device)
+    return Form(form.center, form.generators[where], form.radius, Rows(rows.numbers))
 
 
 def coefficients(space: Symbols, form: Form) -> Coefficients:

@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from .on_device import on_device
+from .on_device import on_device, piece
 from .thread_context import bookkeeping, thread
 
 if TYPE_CHECKING:
@@ -124,7 +124,7 @@ class Rows:
         self._unions: WeakKeyDictionary[Rows, Rows] = WeakKeyDictionary()
         self._positions: WeakKeyDictionary[Rows, slice | Tensor] = WeakKeyDictionary()
         self._order: tuple[np.ndarray, np.ndarray] | None = None
-        self._split: dict[torch.device, tuple[Rows, Tensor, Tensor]] = {}
+        self._split: dict[torch.device, tuple[Rows, slice | Tensor, Tensor]] = {}
 
     def __reduce__(self) -> tuple[type[Rows], tuple[np.ndarray, Batch | None]]:
         return Rows, (self.numbers, self.batch)
@@ -173,7 +173,7 @@ class Rows:
             self._meets[batch] = bool(self.found(batch.distinct.numbers)[0].any())
         return self._meets[batch]
 
-    def split(self, device: torch.device | None = None) -> tuple[Rows, Tensor, Tensor]:
+    def split(self, device: torch.device | None = None) -> tuple[Rows, slice | Tensor, Tensor]:
         """The rows that are not own, where they stand, and where the own rows stand by feature."""
         device = device or CPU
         if device not in self._split:
@@ -181,7 +181,7 @@ class Rows:
             own = self.numbers < 0
             by_feature = np.flatnonzero(own)[np.argsort(self.batch.first - self.numbers[own])]
             with bookkeeping():
-                where, features = (on_device(x, device) for x in (np.flatnonzero(~own), by_feature))
+                where, features = piece(np.flatnonzero(~own), device), on_device(by_feature, device)
             self._split[device] = Rows(self.numbers[~own]), where, features
         return self._split[device]
 

@@ -92,11 +92,16 @@ class Support:
         # written in place: small results between large temporaries would keep their memory from being used again
         total = form.center.new_empty(2 if clean else 1, 2, form.center.numel())
         kept = self._kept(form, expansion, view) if comes_again and factors is None and not len(other) else None
+        same = clean and self._clean_lines_reach_their_moduli()
         for begin, part, coefficients, error in elements.chunks(self._width(columns, expansion), other, view):
             if kept is not None:
-                kept.hold(begin, coefficients, error, columns.reach(coefficients.abs())[1])
+                kept.hold(begin, coefficients, error)
+                if not same:
+                    kept.moduli[begin : begin + len(part)] = columns.reach(coefficients.abs())[1]
             here = total[:, :, begin : begin + len(part)]
             here.copy_(self._reach(columns, coefficients, error, own, part, begin, clean))
+        if kept is not None and same:
+            kept.moduli.copy_(total[1].amax(0))
         reach = elements.shaped(total)
         return reach if clean else reach[0]
 
@@ -115,6 +120,11 @@ class Support:
         rows = form.generators[view.derived].squeeze(2).T
         expansion.kept = KeptLines(rows, view.which, [group.columns for group in found])
         return expansion.kept
+
+    def _clean_lines_reach_their_moduli(self) -> bool:
+        """Whether own symbols are 0 in the clean state, and no set of symbols is one-sided."""
+        symmetric = all(part.kind is not Kind.SIMPLEX for part in self.space.table)
+        return symmetric and None not in self.space.budgets
 
     def together(self, form: Form) -> Together | None:
         """What the deviations of a matrix share (`products_of_deviations.py`), kept for other pieces of a batch.
@@ -273,8 +283,7 @@ class _Elements:
             if factors is not None:
                 coefficients, error = factors.part(begin // line, (begin + len(part)) // line)
             else:
-                # one difference for each sample depends on all that is trained, as the first of them do
-                full = begin > 0 and generators.is_cuda and self.form.center.shape[-1] == 1
+                full = generators.is_cuda and self.form.center.shape[-1] == 1  # it depends on all that is trained
                 coefficients, error = self.expansion.expanded(part, self.form.rows, full)
             if len(other):
                 coefficients = torch.cat((coefficients, part[:, other]), 1)

@@ -290,9 +290,9 @@ extern "C" __global__ void pack_mixed(const double *coefficients, const int *pla
     if (group >= groups) return;
     const double *from = coefficients + (line * mixed + q) * pitch;
     float *target = packed + ((line * groups + group) * mixed + q) * width * 32;
-    for (int k = lane; k < width * 32; k += 32) {  /* neighbours of one owner are read together */
-        int place = places[(group * 32 + k / width) * width + k % width];
-        target[k % width * 32 + k / width] = place < 0 ? 0.0f : (float)from[place];
+    for (int w = 0; w < width; w++) {
+        int place = places[(group * 32 + lane) * width + w];
+        target[w * 32 + lane] = place < 0 ? 0.0f : (float)__ldg(from + place);
     }
 }
 

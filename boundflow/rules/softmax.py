@@ -121,15 +121,20 @@ def softmax_last(x: Set, apart: Set | None = None) -> Set:
 
 def _two_classes(x: Set, apart: Set, over: States[Set], images: list[Tensor]) -> Set:
     """``p_0 = sigmoid(d)`` and ``p_1 = 1 - p_0``: the image of one difference is the range of both."""
-    signs, offsets = (point(x.bounds.new_tensor(ends)) for ends in ([1.0, -1.0], [0.0, 1.0]))
+    signs, offsets = (point(_pair(ends, x)) for ends in ((1.0, -1.0), (0.0, 1.0)))
     turned = product(apply(SIGMOID, apart), signs, sharp=False)
     both = combination("softmax", [(turned, 1.0), (offsets, 1.0)], sharp=False)
     return _charged("softmax", both, x, over, images, _softmax_charge(x, images[0]))
 
 
+def _pair(ends: tuple[float, float], x: Set) -> Tensor:
+    """Two numbers like those of a set; a GPU is not waited for."""
+    return torch.stack([torch.full((), end, dtype=x.dtype, device=x.device) for end in ends])
+
+
 def _two_logarithms(x: Set, apart: Set, over: States[Set], images: list[Tensor]) -> Set:
     """``log p_0 = -softplus(-d)`` and ``log p_1 = -softplus(d)``."""
-    turned = product(apart, point(x.bounds.new_tensor([-1.0, 1.0])), sharp=False)
+    turned = product(apart, point(_pair((-1.0, 1.0), x)), sharp=False)
     both = neg(apply(SOFTPLUS, turned))
     return _charged("log_softmax", both, x, over, images, _logit_error(x.bounds).expand(x.shape))
 

@@ -54,8 +54,8 @@ def added_over_samples(
             touched, inner = over_samples(x.bounds, 1), over_samples(x.clean.bounds, 1)
             excess.more = without_own(touched, inner, more, own, over_samples(_largest_moduli(x), 0), terms)
         if own is not None and rows.batch is not None:
-            rest, where, _ = rows.split()
-            batch, kept = rows.batch, f(generators[where.to(x.device)], 1)
+            rest, where, _ = rows.split(x.device)
+            batch, kept = rows.batch, f(generators[where], 1)
             rows = rest.union(batch.written)
             generators = batch.written_into(rows.place(kept, rest), rows, own.rows)
         else:
@@ -73,7 +73,7 @@ def _own_rows(x: Set, over_samples: PartMap) -> OwnRows | None:
     if not has_own_rows(x):
         return None
     assert x.symbols is not None and x.along is not None
-    rows = over_samples(x.form.generators[x.form.rows.split()[2].to(x.device)], 1)
+    rows = over_samples(x.form.generators[x.form.rows.split(x.device)[2]], 1)
     return OwnRows.of(x.along.samples, rows, x.symbols.table, clean=x.clean is not None)
 
 

@@ -46,7 +46,7 @@ def test_own_rows_written_out(kind: str, dtype: torch.dtype, twice: bool, size: 
     rest, where, features = rows.split()
     wanted = exact(torch.zeros(dense.generators.shape))
     place = {number: at for at, number in enumerate(dense.rows.numbers.tolist())}
-    for at, number in zip(where.tolist(), rest.numbers.tolist(), strict=True):
+    for at, number in zip(np.arange(len(rows))[where].tolist(), rest.numbers.tolist(), strict=True):
         wanted[place[number]] += exact(generators[at])
     for feature, at in enumerate(features.tolist()):
         for sample in range(SAMPLES):

@@ -108,7 +108,7 @@ def test_own_rows_and_samples_that_were_left_alone(threat: str, kind: str, dtype
         for output in range(2):
             over = np.array([number(0)] * len(numbers), dtype=object)
             if derived:
-                over = total(exact_rows(values[where.numpy(), sample, output]) * room.weights)
+                over = total(exact_rows(values[np.arange(len(rows))[where], sample, output]) * room.weights)
             clean = over.copy()
             for row, feature in enumerate(own.tolist()):
                 place = int(np.flatnonzero(numbers == room.batch.numbers[sample, row])[0])
