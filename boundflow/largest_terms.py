@@ -26,7 +26,7 @@ def holds(rows: Tensor, terms: int, k: int) -> bool:
 
 
 def kth_largest(terms: Tensor, k: int) -> Tensor:
-    """For each row of contiguous terms (rows, terms), the k-th largest or a number above the next one."""
+    """Of each row of contiguous terms (rows, terms)."""
     out = terms.new_empty(len(terms))
     _launch(terms, out, BOX, 1, (0, terms.shape[1], 1, k), summed=False)
     return out

@@ -274,6 +274,7 @@ class _Elements:
         numbers = SUPPORT_CHUNK if factors is None else SUPPORT_CHUNK_FACTORS
         size = (SUPPORT_CHUNK_CUDA if generators.is_cuda else numbers) // max(1, columns)
         line = self.form.center.shape[-1] if factors is not None else 1
+        line_of_one = self.form.center.dim() == 2 and self.form.center.shape[1] == 1
         if factors is None:
             size = max(FEWEST_ELEMENTS, size, len(view.derived) // 4)
         else:
@@ -283,7 +284,7 @@ class _Elements:
             if factors is not None:
                 coefficients, error = factors.part(begin // line, (begin + len(part)) // line)
             else:
-                full = generators.is_cuda and self.form.center.shape[-1] == 1  # it depends on all that is trained
+                full = generators.is_cuda and line_of_one  # which depends on all that is trained
                 coefficients, error = self.expansion.expanded(part, self.form.rows, full)
             if len(other):
                 coefficients = torch.cat((coefficients, part[:, other]), 1)

@@ -432,8 +432,7 @@ template <> struct Bits<double> {
 };
 
 /* Of every row of coefficients (rows, pitch): terms of owners, `width` neighbours each from `begin` on, of which the k
-   largest are added up, or a number is found that k of them reach, and no more unless they are the same. Terms are not
-   negative. One block of 256 threads for each row and,
+   largest are added up, or the k-th largest is found. Terms are not negative. One block of 256 threads for each row and,
    of a simplex, each end (out is (ends, rows)); a thread holds ITEMS terms. Of numbers that are not negative, bits are in
    the order of the numbers, and those of NaN are above all. */
 template <typename T, int KIND, int ITEMS, int SUMMED>
@@ -476,8 +475,21 @@ __global__ void __launch_bounds__(256) largest(const T *coefficients, T *out, in
         if (count >= k) found = trial;
         if (count == k) break; /* no other term is as large as these */
     }
-    if (!SUMMED) {
-        if (threadIdx.x == 0) out[blockIdx.x] = Bits<T>::back(found);
+    if (!SUMMED) { /* the smallest of those that are as large */
+        __shared__ bits least[8];
+        bits mine = ~(bits)0;
+        EACH(item, ITEMS)
+            if (key[item] >= found && key[item] < mine) mine = key[item];
+        for (int step = 16; step; step /= 2) {
+            bits other = __shfl_xor_sync(EVERYBODY, mine, step);
+            mine = other < mine ? other : mine;
+        }
+        if (lane == 0) least[warp] = mine;
+        __syncthreads();
+        if (threadIdx.x == 0) {
+            for (int other = 1; other < 8; other++) mine = least[other] < mine ? least[other] : mine;
+            out[blockIdx.x] = Bits<T>::back(mine);
+        }
         return;
     }
     T sum = 0;
