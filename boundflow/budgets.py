@@ -16,6 +16,7 @@ h(-g), have their own worst S. Free error rows have no owner and are summed in f
 
 from __future__ import annotations
 
+import copy
 import enum
 import functools
 import math
@@ -176,7 +177,7 @@ class Columns:
         device: torch.device,
     ):
         summed = [number for number, part in enumerate(table) if part.kind is Kind.BOX and budgets[part.clause] is None]
-        self.count, self.parts, self.budgets = len(owners), len(table), budgets
+        self.count, self.parts, self.budgets, self.device = len(owners), len(table), budgets, device
         self.summed = piece(np.flatnonzero((parts < 0) | np.isin(parts, summed)), device)
         self.clauses: list[_ClauseColumns] = []
         for clause, budget in enumerate(budgets):
@@ -191,6 +192,17 @@ class Columns:
                     _part_columns(table[n].kind, np.flatnonzero(parts == n), owners, whose, device) for n in together
                 ]
                 self.clauses.append(_ClauseColumns(clause, budget, whose, [c for c in columns if c is not None]))
+
+    def and_free(self, count: int) -> Columns:
+        """The same columns, and after them so many of error rows."""
+        made, end = copy.copy(self), self.count + count
+        made.count = end
+        if isinstance(self.summed, slice) and self.summed.stop == self.count:
+            made.summed = slice(self.summed.start, end)
+        else:
+            index = torch.arange(end, device=self.device)
+            made.summed = torch.cat((index[self.summed], index[self.count :]))
+        return made
 
     def reach(self, coefficients: Tensor, own: Sequence[OwnTerms] = (), spent: bool = False) -> Tensor:
         """How far down and up the symbols reach, (2, elements), rounded up.

@@ -103,12 +103,15 @@ def reach(
     if (factors.mixes and inner > MOST_MIXED) or not rounding.float32_is_full(form.center.device):
         return None
     streamed = _Product(factors, _ready(factors, columns, found, own is not None))
-    parts = []
+    parts, cheap = [], []
     for begin, end in streamed.lines(count):
         total, paid = streamed.part(begin, end, own, clean)
-        if not bool(paid.sum() <= MOST_PAYMENT * total[0, 0].sum()):  # so it is for NaN, too
+        cheap.append(paid.sum() <= MOST_PAYMENT * total[0, 0].sum())  # which is not so for NaN
+        if not total.is_cuda and not bool(cheap[-1]):
             return None
         parts.append((total + paid).to(form.center.dtype) * added)
+    if not bool(torch.stack(cheap).all()):  # of a GPU it is asked once
+        return None
     return torch.cat(parts, 2).view(2 if clean else 1, 2, count, width)
 
 

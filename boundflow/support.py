@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from . import kernels
-from .budgets import Columns, Kind, OwnTerms, box, term
+from .budgets import FREE, Columns, Kind, OwnTerms, box, term
 from .expansion import Expansion, View
 from .factored_support import Group, groups, reach
 from .factors import Factors
@@ -238,10 +238,15 @@ class Support:
         found = known.get(key)
         if found is not None and found[0]() is expansion and found[1] == told:
             return found[2]
-        numbers = np.concatenate((expansion.deep.numbers, rows.numbers[other.cpu().numpy()]))
+        others = rows.numbers[other.cpu().numpy()]
         with bookkeeping():
-            sorting = self.space.owners_and_parts(numbers), self.space.table, self.space.budgets
-            columns = Columns(*sorting[0], *sorting[1:], other.device)
+            owners, parts = self.space.owners_and_parts(others)
+            if len(others) and bool((parts == FREE).all()):
+                columns = self._sorted(rows, expansion, other[:0]).and_free(len(others))
+            else:
+                known_owners, known_parts = self.space.owners_and_parts(expansion.deep.numbers)
+                of = np.concatenate((known_owners, owners)), np.concatenate((known_parts, parts))
+                columns = Columns(*of, self.space.table, self.space.budgets, other.device)
         known[key] = ref(expansion), told, columns
         return columns
 

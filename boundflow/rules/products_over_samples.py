@@ -137,10 +137,12 @@ def sample_sum_form(
     center, radius = center_of_product(a, b, f), radius_of_product(a, b, f, terms)
     batches = [x.form.rows.batch for x in (a, b) if x.affine]
     batch = next((batch for batch in batches if batch is not None), None)
-    first, second = (Set(x.bounds, x.form.without_own, x.symbols) if x.affine else x for x in (a, b))
     generators, rows = center.new_zeros(0, *center.shape), NO_ROWS
-    if first.affine or second.affine:
-        generators, rows = row_products(first, second, left, right)
+    if a.affine or b.affine:
+        generators, rows = row_products(a, b, left, right)
+    if rows.batch is not None:  # own rows were summed up for nothing, but before that all others would be copied
+        rows, where, _ = rows.split(center.device)
+        generators = generators[where]
     if batch is not None and own is not None:
         union = rows.union(batch.written)
         generators, rows = batch.written_into(union.place(generators, rows), union, own.rows), union

@@ -55,7 +55,7 @@ def added_over_samples(
             excess.more = without_own(touched, inner, more, own, over_samples(_largest_moduli(x), 0), terms)
         if own is not None and rows.batch is not None:
             rest, where, _ = rows.split(x.device)
-            batch, kept = rows.batch, f(generators[where], 1)
+            batch, kept = rows.batch, f(generators, 1)[where]
             rows = rest.union(batch.written)
             generators = batch.written_into(rows.place(kept, rest), rows, own.rows)
         else:
