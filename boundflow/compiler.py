@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import threading
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -53,6 +53,10 @@ KNOWN = frozenset(
         "zeros ones full zeros_like ones_like full_like new_zeros new_ones new_full new_empty empty empty_like fill "
         "zero diag_embed diagonal constant_pad_nd nan_to_num sort index_put index_copy index_add scatter_add"
     ).split()
+)
+VIEWS = frozenset(
+    f"aten.{name}"
+    for name in "t transpose permute view expand unsqueeze squeeze alias detach select slice diagonal unbind".split()
 )
 _COMPILED: dict[tuple[object, ...], Function] = {}  # of this process
 _LOCK = threading.Lock()  # the settings of the compiler are those of the process
@@ -133,9 +137,18 @@ def require_known_roundings(graph: GraphModule) -> None:
             raise NotTraceable(f"it is not known how a compiler rounds {name}")
         if node.op == "placeholder" or any(argument in varying for argument in node.all_input_nodes):
             varying.add(node)
+            if str(node.target).rpartition(".")[0].endswith("_"):  # written in place, maybe to a part of a tensor
+                varying.update(_looked_through(node.args[0]))
         divides = node.op == "call_function" and "aten.div" in str(node.target)
         if divides and isinstance(node.args[1], torch.fx.Node) and node.args[1] not in varying:
             raise NotTraceable("the step divides by a tensor that never changes")
+
+
+def _looked_through(view: Any) -> Iterator[Any]:
+    """A tensor, and those that it is a view of."""
+    while isinstance(view, torch.fx.Node):
+        yield view
+        view = view.args[0] if str(view.target).rpartition(".")[0] in VIEWS else None
 
 
 class Replayed:

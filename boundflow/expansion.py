@@ -23,7 +23,8 @@ import torch
 from torch import Tensor
 
 from . import rounding
-from .on_device import on_device
+from .budgets import sum_of_moduli
+from .on_device import on_device, run_of
 from .rows import NO_ROWS, Rows
 from .thread_context import bookkeeping, thread
 from .tuning import LOOK_FOR_ZEROS
@@ -42,7 +43,8 @@ class View(NamedTuple):
     known: Tensor
     deep: Tensor  # for each known row, its place among the deep rows
     other: Tensor
-    run: slice | None  # where the derived rows stand, if that is one after the other
+    run: slice | None  # which derived symbols they are, if those follow each other
+    picked: tuple[slice | Tensor, slice | Tensor, slice | Tensor]  # derived, known and deep as slices, where they are
 
 
 class Expansion:
@@ -67,11 +69,12 @@ class Expansion:
             device = self.weights.device
             (derived, which), (known, deep) = self.derived.found(rows.numbers), self.deep.found(rows.numbers)
             indices = (derived, which[derived], known, deep[known], ~derived & ~known)
-            places = which[derived]
-            run = slice(int(places[0]), int(places[-1]) + 1) if len(places) and (np.diff(places) == 1).all() else None
+            run = run_of(which[derived])
             with bookkeeping():
-                where = [on_device(np.flatnonzero(x) if x.dtype == bool else x, device) for x in indices]
-            rows._views[self] = View(where[0], where[1], where[2], where[3], where[4], run)
+                tables = [np.flatnonzero(x) if x.dtype == bool else x for x in indices]
+                where = [on_device(x, device) for x in tables]
+                first, second, third = (run_of(tables[n]) or where[n] for n in (0, 2, 3))
+            rows._views[self] = View(where[0], where[1], where[2], where[3], where[4], run, (first, second, third))
         return rows._views[self]
 
     def expanded(self, elements: Tensor, rows: Rows, full: bool = False) -> tuple[Tensor, Tensor]:
@@ -83,7 +86,8 @@ class Expansion:
         own sum, and for sums that it becomes part of.
         """
         view = self.view(rows)
-        coefficients, which = elements[:, view.derived], view.which
+        derived, known, deep = view.picked
+        coefficients, which = elements[:, derived], view.which
         large = coefficients.numel() * len(self.deep) > LOOK_FOR_ZEROS and thread.arithmetic.deferred is None
         alone = _one_each(coefficients) if large and not full else None
         if alone is not None:
@@ -92,9 +96,12 @@ class Expansion:
             total = self._product(coefficients, view, large, full)
         error = coefficients.abs().sum(1) * rounding.gamma(len(self.derived) + 4, total.dtype)
         if len(view.known):  # adding t and e rounds by u (|t| + |e|): the first is among the terms above
-            known = elements[:, view.known]
-            total.index_add_(1, view.deep, known)
-            error = error + known.abs().sum(1) * rounding.gamma(1, total.dtype)
+            added = elements[:, known]
+            if isinstance(deep, slice):
+                total[:, deep] += added
+            else:
+                total.index_add_(1, deep, added)
+            error = error + sum_of_moduli(added, 1) * rounding.gamma(1, total.dtype)
         return total, error
 
     def _product(self, coefficients: Tensor, view: View, large: bool, full: bool) -> Tensor:

@@ -13,15 +13,15 @@ from torch import Tensor
 
 from .device_compiler import launch, usable
 
-THREADS = 256
-ITEMS = (4, 8, 16, 32, 64)  # terms that a thread holds
+# Warps of a block, and terms that a thread holds: a warp alone needs not wait for others.
+SIZES = ((1, 8), (1, 16), (1, 40), (8, 8), (8, 16), (8, 32), (8, 64))
 BOX, CROSS, SIMPLEX = 0, 2, 3  # kinds of terms, as `terms.cu` has them
 NAMES = {torch.float32: "float", torch.float64: "double"}
 
 
 def holds(rows: Tensor, terms: int, k: int) -> bool:
     """Whether there is a kernel for rows of so many terms."""
-    fits = rows.dtype in NAMES and 0 < k <= terms <= THREADS * ITEMS[-1] and 0 < len(rows) < 2**31
+    fits = rows.dtype in NAMES and 0 < k <= terms <= _room(*SIZES[-1]) and 0 < len(rows) < 2**31
     return fits and rows.is_contiguous() and usable(rows.device)
 
 
@@ -45,6 +45,10 @@ def sums_of_largest(coefficients: Tensor, kind: int, begin: int, owners: int, wi
 
 
 def _launch(rows: Tensor, out: Tensor, kind: int, ends: int, numbers: tuple[int, int, int, int], summed: bool) -> None:
-    items = next(items for items in ITEMS if numbers[1] <= THREADS * items)
-    name = f"largest<{NAMES[rows.dtype]}, {kind}, {items}, {int(summed)}>"
-    launch(name, rows.device, (len(rows), ends), THREADS, [rows, out, rows.shape[1], *numbers])
+    warps, items = next(size for size in SIZES if numbers[1] <= _room(*size))
+    name = f"largest<{NAMES[rows.dtype]}, {kind}, {items}, {int(summed)}, {warps}>"
+    launch(name, rows.device, (len(rows), ends), 32 * warps, [rows, out, rows.shape[1], *numbers])
+
+
+def _room(warps: int, items: int) -> int:
+    return 32 * warps * items

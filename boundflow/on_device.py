@@ -18,8 +18,13 @@ def on_device(table: np.ndarray, device: torch.device) -> Tensor:
     return made.pin_memory().to(device, non_blocking=True)
 
 
-def piece(index: np.ndarray, device: torch.device) -> slice | Tensor:
-    """An index as a slice where it is one: of that nothing is copied."""
+def run_of(index: np.ndarray) -> slice | None:
+    """An index as a slice, where its numbers follow each other."""
     if len(index) and index[-1] - index[0] == len(index) - 1 and bool((np.diff(index) == 1).all()):
         return slice(int(index[0]), int(index[-1]) + 1)
-    return on_device(index, device)
+    return None
+
+
+def piece(index: np.ndarray, device: torch.device) -> slice | Tensor:
+    """An index as a slice where it is one: of that nothing is copied."""
+    return run_of(index) or on_device(index, device)

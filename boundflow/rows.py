@@ -197,7 +197,7 @@ class Rows:
                 held, places = self.found(part.numbers)
                 assert held.all()
                 with bookkeeping():
-                    found = on_device(places, device or CPU)
+                    found = piece(places, device or CPU)
             self._positions[part] = found
         return found
 

@@ -432,22 +432,22 @@ template <> struct Bits<double> {
 };
 
 /* Of every row of coefficients (rows, pitch): terms of owners, `width` neighbours each from `begin` on, of which the k
-   largest are added up, or the k-th largest is found. Terms are not negative. One block of 256 threads for each row and,
+   largest are added up, or the k-th largest is found. Terms are not negative. One block of WARPS warps for each row and,
    of a simplex, each end (out is (ends, rows)); a thread holds ITEMS terms. Of numbers that are not negative, bits are in
    the order of the numbers, and those of NaN are above all. */
-template <typename T, int KIND, int ITEMS, int SUMMED>
-__global__ void __launch_bounds__(256) largest(const T *coefficients, T *out, int pitch, int begin, int owners,
+template <typename T, int KIND, int ITEMS, int SUMMED, int WARPS>
+__global__ void __launch_bounds__(32 * WARPS) largest(const T *coefficients, T *out, int pitch, int begin, int owners,
                                                int width, int k)
 {
     typedef typename Bits<T>::type bits;
-    __shared__ int counts[2][8];
-    __shared__ T sums[8];
+    __shared__ int counts[2][WARPS];
+    __shared__ T sums[WARPS];
     const T *row = coefficients + (long long)blockIdx.x * pitch + begin;
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
     bits key[ITEMS];
     #pragma unroll
     for (int item = 0; item < ITEMS; item++) {
-        int o = item * 256 + threadIdx.x;
+        int o = item * 32 * WARPS + threadIdx.x;
         T t = 0;
         if (o < owners)
             for (int w = 0; w < width; w++) {
@@ -468,15 +468,17 @@ __global__ void __launch_bounds__(256) largest(const T *coefficients, T *out, in
         #pragma unroll
         for (int item = 0; item < ITEMS; item++) count += key[item] >= trial;
         count = __reduce_add_sync(EVERYBODY, count);
-        if (lane == 0) counts[bit % 2][warp] = count;
-        __syncthreads();
-        count = 0;
-        for (int other = 0; other < 8; other++) count += counts[bit % 2][other];
+        if (WARPS > 1) {
+            if (lane == 0) counts[bit % 2][warp] = count;
+            __syncthreads();
+            count = 0;
+            for (int other = 0; other < WARPS; other++) count += counts[bit % 2][other];
+        }
         if (count >= k) found = trial;
         if (count == k) break; /* no other term is as large as these */
     }
     if (!SUMMED) { /* the smallest of those that are as large */
-        __shared__ bits least[8];
+        __shared__ bits least[WARPS];
         bits mine = ~(bits)0;
         EACH(item, ITEMS)
             if (key[item] >= found && key[item] < mine) mine = key[item];
@@ -487,7 +489,7 @@ __global__ void __launch_bounds__(256) largest(const T *coefficients, T *out, in
         if (lane == 0) least[warp] = mine;
         __syncthreads();
         if (threadIdx.x == 0) {
-            for (int other = 1; other < 8; other++) mine = least[other] < mine ? least[other] : mine;
+            for (int other = 1; other < WARPS; other++) mine = least[other] < mine ? least[other] : mine;
             out[blockIdx.x] = Bits<T>::back(mine);
         }
         return;
@@ -510,7 +512,7 @@ __global__ void __launch_bounds__(256) largest(const T *coefficients, T *out, in
     __syncthreads();
     if (threadIdx.x == 0) {
         T total = 0;
-        for (int other = 0; other < 8; other++) {
+        for (int other = 0; other < WARPS; other++) {
             total += sums[other];
             k -= counts[0][other];
         }

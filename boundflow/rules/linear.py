@@ -34,6 +34,7 @@ from ..rule_table import aten, rule
 from ..sample_axis import SampleAxis
 from ..sets import Set, as_set, concretised
 from ..states import Linear, Remainder, States
+from ..thread_context import thread
 from .structural import axis, selected
 from .sums_over_samples import added_over_samples, summed_radius
 
@@ -282,15 +283,29 @@ def _combined(
         rows = rows.union(part.form.rows) if part.affine else rows
     like, dims = sets[0].bounds, len(shape)
     center = torch.zeros(shape, dtype=like.dtype, device=like.device)
-    generators = center.new_zeros(len(rows), *shape)
+    begun = thread.arithmetic.deferred is not None  # a compiler writes no zeros that are added to
+    generators = center.new_zeros(len(rows), *shape) if begun else center.new_empty(len(rows), *shape)
     for x, a in summands:
         if varies(x):
             center = torch.add(center, x.form.center, alpha=a)
             if x.affine:
-                _add_rows(generators, rows, broadcast(x.form.generators, dims), x.form.rows, a)
+                add = _add_rows if begun else _begin_rows
+                add(generators, rows, broadcast(x.form.generators, dims), x.form.rows, a)
+                begun = True
         else:
             center = center + a * as_tensor(x, like)
     return Linear(center, generators, rows, along)
+
+
+def _begin_rows(total: Tensor, rows: Rows, first: Tensor, part: Rows, factor: float) -> None:
+    """The first rows of a sum, and zeros elsewhere."""
+    where = rows.positions(part, total.device)
+    if not isinstance(where, slice):
+        _add_rows(total.zero_(), rows, first, part, factor)
+        return
+    total[: where.start] = 0.0
+    torch.mul(first.expand(where.stop - where.start, *total.shape[1:]), factor, out=total[where])
+    total[where.stop :] = 0.0
 
 
 def _add_rows(total: Tensor, rows: Rows, added: Tensor, part: Rows, factor: float) -> None:
