@@ -29,7 +29,9 @@ LAYING_OUT = frozenset((aten.new_empty_strided.default,))
 IN_ORDER = frozenset((aten.view.default, aten._unsafe_view.default, aten.unsqueeze.default))
 WITH_DATA = frozenset((aten.convolution.default, aten.convolution_backward.default))
 Strides = tuple[int, ...] | None  # None: contiguous
-Layout = Callable[[OpOverload, tuple[Any, ...], dict[str, Any]], tuple[Strides, ...]]
+Operands = tuple[Any, ...]
+Options = dict[str, Any]
+Layout = Callable[[OpOverload, Operands, Options], tuple[Strides, ...]]
 
 _answers: dict[Hashable, tuple[Strides, ...]] = {}
 _MOST = 4096
@@ -49,19 +51,19 @@ def layout_of(func: OpOverload) -> Layout:
     return _asked_once if (func.is_view and func not in IN_ORDER) or func in LAYING_OUT else by_operands
 
 
-def _contiguous(func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Strides, ...]:
+def _contiguous(func: OpOverload, args: Operands, kwargs: Options) -> tuple[Strides, ...]:
     return ()
 
 
-def _same(func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Strides, ...]:
+def _same(func: OpOverload, args: Operands, kwargs: Options) -> tuple[Strides, ...]:
     return () if args[0].is_contiguous() else (args[0].stride(),)
 
 
-def _transposed(func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Strides, ...]:
+def _transposed(func: OpOverload, args: Operands, kwargs: Options) -> tuple[Strides, ...]:
     return (args[0].stride()[::-1],)
 
 
-def by_operands(func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Strides, ...]:
+def by_operands(func: OpOverload, args: Operands, kwargs: Options) -> tuple[Strides, ...]:
     """Contiguous, as all operands are; asked where one is not, or where another order is wanted."""
     if kwargs and kwargs.get("memory_format") not in (None, torch.preserve_format):
         return _asked_once(func, args, kwargs)
@@ -72,7 +74,7 @@ def by_operands(func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any])
     return ()
 
 
-def _asked_once(func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Strides, ...]:
+def _asked_once(func: OpOverload, args: Operands, kwargs: Options) -> tuple[Strides, ...]:
     """What PyTorch answers, which is remembered."""
     try:
         key = func, _key(args), _key(tuple(kwargs.items()))
@@ -96,7 +98,7 @@ def _key(operands: object) -> Hashable:
     return operands
 
 
-def _asked(func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Strides, ...]:
+def _asked(func: OpOverload, args: Operands, kwargs: Options) -> tuple[Strides, ...]:
     """What PyTorch does to tensors without data; contiguous where that needs the data, as picking by a mask does."""
 
     def without_data(x: Any) -> Any:
