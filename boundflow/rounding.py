@@ -31,7 +31,6 @@ if TYPE_CHECKING:
 UNIT = {torch.float32: 2.0**-24, torch.float64: 2.0**-53}
 TINY = {dtype: torch.finfo(dtype).tiny for dtype in UNIT}
 LARGEST = {dtype: torch.finfo(dtype).max for dtype in UNIT}
-CPU = torch.device("cpu")
 
 
 def mode() -> str:
@@ -85,12 +84,6 @@ def tiny(n: float, dtype: torch.dtype) -> float:
 @lru_cache(maxsize=256)
 def _signs(dims: int, dtype: torch.dtype, device: torch.device) -> Tensor:
     return torch.tensor([-1.0, 1.0], dtype=dtype, device=device).view(2, *(1,) * (dims - 1))
-
-
-@lru_cache(maxsize=256)
-def _number(x: float, dtype: torch.dtype, device: torch.device) -> Tensor:
-    """A number as a tensor: made once, because making it takes longer than multiplying with it."""
-    return torch.tensor(x, dtype=dtype, device=device)
 
 
 @lru_cache(maxsize=256)
@@ -172,7 +165,8 @@ def around(center: Tensor, radius: Tensor) -> Tensor:
 
 def around_by(center: Tensor, radius: float) -> Tensor:
     """Bounds ``center -+ radius`` for a number, which is rounded when it meets the tensor: longer by `up` before."""
-    return around(center, _number(radius * _lengthening(center.dtype), center.dtype, center.device))
+    signs = _signs(center.dim() + 1, center.dtype, center.device)
+    return outward(center + signs * (radius * _lengthening(center.dtype)))
 
 
 def require_full_precision(x: Set | Tensor, convolution: bool = False) -> None:
@@ -212,7 +206,7 @@ def require_normal(number: float, dtype: torch.dtype) -> None:
 
 def require_gradual_underflow() -> None:
     """Refuse a CPU that flushes subnormal numbers to zero: one step outwards from zero would be lost."""
-    if thread.arithmetic.outward and float(_number(TINY[torch.float64], torch.float64, CPU) * 0.5) == 0.0:
+    if thread.arithmetic.outward and float(torch.tensor(TINY[torch.float64], dtype=torch.float64) * 0.5) == 0.0:
         raise UnsafePrecision("subnormal numbers are flushed to zero: call torch.set_flush_denormal(False)")
 
 

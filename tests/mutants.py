@@ -223,7 +223,7 @@ MUTANTS = [Mutant(*row) for row in [
     ("rules/normalisation.py", "(1 + rounding.gamma(8 * terms, x.dtype)) * (1 + float(loss.max()))", "0.999", "layer norm clamped below what rounding allows"),
     ("lift.py", "made = exact(parameter.detach().clone(), symbols)", "made = exact(parameter.detach(), symbols)", "a lifted parameter follows the old storage"),
     ("lift.py", "return center, torch.where(amount > 0, rounding.around(center, amount), center)", "return center, torch.stack((center - amount, center + amount))", "edge of the ball not rounded outwards"),
-    ("rounding.py", "return around(center, _number(radius * _lengthening(center.dtype), center.dtype, center.device))", "return torch.stack((center - radius, center + radius))", "edge of the ball of one radius not rounded outwards"),
+    ("rounding.py", "return outward(center + signs * (radius * _lengthening(center.dtype)))", "return torch.stack((center - radius, center + radius))", "edge of the ball of one radius not rounded outwards"),
     ("threats/lifting.py", "return self.symbols.of_samples(self.samples, self._fingerprints(), np.array(parts), meaning, still)", "return self.symbols.of_samples(np.arange(len(self.samples)), self._fingerprints(), np.array(parts), meaning, still)", "symbols by position in the batch"),
     ("threats/lifting.py", "parts.append(~reached.cpu())", "parts.append(reached.cpu())", "symbols of missing values taken for one another"),
     ("threats/lifting.py", "nothing, missing.astype(np.float64)", "nothing, 2 * missing.astype(np.float64)", "a category that was filled in is only half there"),
