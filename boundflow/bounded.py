@@ -49,7 +49,10 @@ class Bounded(torch.Tensor):
     _recorded: int
 
     @staticmethod
-    def __new__(cls, found: Set, requires_grad: bool = False, strides: tuple[int, ...] | None = None) -> Bounded:
+    def __new__(
+        cls, found: Set, requires_grad: bool = False, strides: tuple[int, ...] | None = None, version: int = 0
+    ) -> Bounded:
+        """A view starts with the version of the tensor that it is a view of."""
         self: Bounded = torch.Tensor._make_wrapper_subclass(
             cls,
             found.shape,
@@ -59,7 +62,7 @@ class Bounded(torch.Tensor):
             requires_grad=requires_grad,
         )
         self.set = found
-        self._recorded = 0
+        self._recorded = version
         return self
 
     # --- the set ----------------------------------------------------------------------------------------------
@@ -224,15 +227,8 @@ class Bounded(torch.Tensor):
                 result = rule.apply(*(args if rule.of_tensors else operands), **kwargs)
             finally:
                 thread.arithmetic = before
-            strides = None if rule.layout == "contiguous" else layout.strides(rule.layout, func, args, kwargs)
-            if isinstance(result, Set):
-                result = Bounded(result, strides=strides[0] if strides else None)
-            else:
-                result = wrapped(result, strides or ())
-            if rule.view:
-                for view in result if isinstance(result, list | tuple) else (result,):
-                    view._recorded = args[0]._version
-            return result
+            strides = rule.layout(func, args, kwargs)
+            return wrapped(result, strides, args[0]._version if rule.view else 0)
 
 
 def _written(rule: Rule, args: tuple[Any, ...], operands: list[Any], kwargs: Any) -> Bounded:
@@ -278,14 +274,16 @@ def unwrapped_all(operands: Iterable[object]) -> tuple[list[Any], Arithmetic]:
     Where a set without a threat, made with roundings switched off, meets a run that charges them, they are charged.
     """
     found: Arithmetic | None = None
+    space: Symbols | None = None  # of the operand before
     sets: list[Any] = []
     for operand in operands:
         if type(operand) is Bounded:
             held = operand._checked().set
             sets.append(held)
-            symbols = held.symbols
-            if symbols is not None and (found is None or symbols.arithmetic.prevails(found)):
-                found = symbols.arithmetic
+            if held.symbols is not space:
+                space = held.symbols
+                if space is not None and (found is None or space.arithmetic.prevails(found)):
+                    found = space.arithmetic
         elif isinstance(operand, Tensor):
             sets.append(_normalised(operand))
         elif isinstance(operand, list | tuple) and any(type(part) is Bounded for part in operand):
@@ -309,12 +307,12 @@ def _normalised(x: Tensor) -> Set | Tensor:
     return Set(inner.expand(2, *inner.shape), exact=True)
 
 
-def wrapped(x: Any, strides: Sequence[layout.Strides] = ()) -> Any:
-    """Sets as tensors, with the strides of plain results; those without any are contiguous."""
+def wrapped(x: Any, strides: Sequence[layout.Strides] = (), version: int = 0) -> Any:
+    """Sets as tensors of a version, with the strides of plain results; those without any are contiguous."""
     if isinstance(x, Set):
-        return Bounded(x, strides=strides[0] if strides else None)
+        return Bounded(x, False, strides[0] if strides else None, version)
     if isinstance(x, list | tuple):
-        return type(x)(wrapped(part, (wanted,)) for part, wanted in zip_longest(x, strides))
+        return type(x)(wrapped(part, (wanted,), version) for part, wanted in zip_longest(x, strides))
     return x
 
 

@@ -9,7 +9,7 @@ convolution lays out its result depends on the library that computes it, so ther
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from typing import Any
 
 import torch
@@ -25,42 +25,57 @@ CONTIGUOUS = frozenset((aten.mm.default, aten.addmm.default, aten.bmm.default, a
 SAME = frozenset((aten.detach.default, aten.alias.default))
 # and this one is told the strides
 LAYING_OUT = frozenset((aten.new_empty_strided.default,))
+# of a contiguous tensor, these views are contiguous
+IN_ORDER = frozenset((aten.view.default, aten._unsafe_view.default, aten.unsqueeze.default))
 WITH_DATA = frozenset((aten.convolution.default, aten.convolution_backward.default))
-Strides = tuple[int, ...] | None
+Strides = tuple[int, ...] | None  # None: contiguous
+Operands = tuple[Any, ...]
+Options = dict[str, Any]
+Layout = Callable[[OpOverload, Operands, Options], tuple[Strides, ...]]
 
 _answers: dict[Hashable, tuple[Strides, ...]] = {}
 _MOST = 4096
 
 
-def kind(func: OpOverload) -> str:
-    """How an operator lays its results out: what a table can say of it, so that the rest need not be asked."""
+def layout_of(func: OpOverload) -> Layout:
+    """How an operator lays its results out: a function of its operands that gives the strides of each result.
+
+    No strides at all say that every result is contiguous. What a table can say need not be asked.
+    """
     if func in CONTIGUOUS:
-        return "contiguous"
+        return _contiguous
     if func in SAME:
-        return "same"
+        return _same
     if func is aten.t.default:
-        return "transposed"
-    return "asked" if func.is_view or func in LAYING_OUT else "by operands"
+        return _transposed
+    return _asked_once if (func.is_view and func not in IN_ORDER) or func in LAYING_OUT else by_operands
 
 
-def strides(kind: str, func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Strides, ...] | None:
-    """The strides of every result of an operator; None: all results are contiguous."""
-    if kind == "contiguous":
-        return None
-    if kind == "same":
-        return None if args[0].is_contiguous() else (args[0].stride(),)
-    if kind == "transposed":
-        return (args[0].stride()[::-1],)
-    if kind == "by operands" and kwargs.get("memory_format") in (None, torch.preserve_format):
-        for operand in args:
-            if isinstance(operand, Tensor):
-                if not operand.is_contiguous():
-                    break
-            elif isinstance(operand, list | tuple) and any(isinstance(x, Tensor) for x in operand):
-                if not all(x.is_contiguous() for x in operand if isinstance(x, Tensor)):
-                    break
-        else:
-            return None
+def _contiguous(func: OpOverload, args: Operands, kwargs: Options) -> tuple[Strides, ...]:
+    return ()
+
+
+def _same(func: OpOverload, args: Operands, kwargs: Options) -> tuple[Strides, ...]:
+    return () if args[0].is_contiguous() else (args[0].stride(),)
+
+
+def _transposed(func: OpOverload, args: Operands, kwargs: Options) -> tuple[Strides, ...]:
+    return (args[0].stride()[::-1],)
+
+
+def by_operands(func: OpOverload, args: Operands, kwargs: Options) -> tuple[Strides, ...]:
+    """Contiguous, as all operands are; asked where one is not, or where another order is wanted."""
+    if kwargs and kwargs.get("memory_format") not in (None, torch.preserve_format):
+        return _asked_once(func, args, kwargs)
+    for operand in args:
+        for x in operand if isinstance(operand, list | tuple) else (operand,):
+            if isinstance(x, Tensor) and not x.is_contiguous():
+                return _asked_once(func, args, kwargs)
+    return ()
+
+
+def _asked_once(func: OpOverload, args: Operands, kwargs: Options) -> tuple[Strides, ...]:
+    """What PyTorch answers, which is remembered."""
     try:
         key = func, _key(args), _key(tuple(kwargs.items()))
         found = _answers.get(key)
@@ -83,7 +98,7 @@ def _key(operands: object) -> Hashable:
     return operands
 
 
-def _asked(func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Strides, ...]:
+def _asked(func: OpOverload, args: Operands, kwargs: Options) -> tuple[Strides, ...]:
     """What PyTorch does to tensors without data; contiguous where that needs the data, as picking by a mask does."""
 
     def without_data(x: Any) -> Any:

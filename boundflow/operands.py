@@ -130,7 +130,7 @@ def symbols_of(*operands: Operand | None) -> Symbols | None:
     """The symbol space of several operands."""
     found: Symbols | None = None
     for operand in operands:
-        if isinstance(operand, Set) and operand.symbols is not found:
+        if isinstance(operand, Set) and operand.symbols is not None and operand.symbols is not found:
             found = Symbols.common(found, operand.symbols)
     return found
 
@@ -144,7 +144,7 @@ def same_kind(*operands: Operand | None) -> None:
         return
     dtype, device = reference.dtype, reference.device
     for x in operands:
-        if x is reference or isinstance(x, int | float) or x is None or (x.dim() == 0 and not isinstance(x, Set)):
+        if x is reference or x is None or isinstance(x, int | float) or (not isinstance(x, Set) and x.dim() == 0):
             continue
         if x.device != device:
             raise MixedTensors(f"tensors on {x.device} and {device} met: move one with .to()")

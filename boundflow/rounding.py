@@ -174,8 +174,8 @@ def around(center: Tensor, radius: Tensor) -> Tensor:
 
 def around_by(center: Tensor, radius: float) -> Tensor:
     """Bounds ``center -+ radius`` for a number, which is rounded when it meets the tensor: longer by `up` before."""
-    reach = radius * _lengthening(center.dtype)
-    return outward(torch.stack((center - reach, center + reach)))
+    signs = _signs(center.dim() + 1, center.dtype, center.device)
+    return outward(center + signs * (radius * _lengthening(center.dtype)))
 
 
 def require_full_precision(x: Set | Tensor, convolution: bool = False) -> None:

@@ -30,7 +30,7 @@ class Rule:
     example: Example | None
     writes: int | str | None = None  # the argument it stores its result in
     view: bool = False
-    layout: str = "by operands"  # see `layout.kind`
+    layout: layout.Layout = layout.by_operands
     of_tensors: bool = False  # asks for the tensors themselves, whose layout sets do not have
 
 
@@ -48,7 +48,7 @@ def rule(
 
     def register(apply: Registered) -> Registered:
         for operator in operators:
-            laid_out = layout.kind(operator)
+            laid_out = layout.layout_of(operator)
             RULES[operator] = Rule(operator, apply, example, None, operator.is_view, laid_out, of_tensors)
             name, overload = operator._schema.name.removeprefix("aten::"), operator._overloadname
             partners = getattr(aten, name + "_", None) if in_place and not operator.is_view else None

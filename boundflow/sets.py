@@ -74,16 +74,19 @@ class Set:
         self.bounds = bounds
         self.dtype, self.device = bounds.dtype, bounds.device
         self._form = form
-        self.affine = form is not None and len(form.rows) > 0  # whether there are generator rows
+        self.affine = False  # whether there are generator rows
         self.symbols = symbols
         self.exact = exact  # a point by construction: lower is upper
         self.nonnegative = nonnegative  # by construction, as squares are: rounding must not make it negative
-        own = form.along if form is not None else None
-        if clean is not None and own is not None and along != own:
-            clean = None  # one sample axis: otherwise own rows of other samples would be taken for clean
         self.clean = clean
-        self.along = own or (along if clean is not None else None)
-        assert clean is None or self.along is not None, "a clean state is that of samples along an axis"
+        self.along = along if clean is not None else None
+        if form is not None:
+            self.affine = len(form.rows) > 0
+            if form.along is not None:
+                if along != form.along:
+                    self.clean = None  # one sample axis: otherwise own rows of other samples would be taken for clean
+                self.along = form.along
+        assert self.clean is None or self.along is not None, "a clean state is that of samples along an axis"
         self.excess: Excess | None = None  # what touched samples add to a sum over a piece of a batch
         self.adds_to_one = False  # class weights of a target, whichever class it is: known to the loss alone
         self.parameter = False  # of a model that is being trained

@@ -33,7 +33,7 @@ def constant(x: Operand, dtype: torch.dtype, device: torch.device) -> Set:
     else:
         exact = made.item() == x
     if exact:
-        return point(made.clone())
+        return point(made.clone() if isinstance(x, Tensor) else made)
     return Set(rounding.outward(torch.stack((made, made))))
 
 

@@ -19,7 +19,6 @@ from .contractions import Rule, apart, contraction, first_samples
 from .linear import sum_
 from .structural import selected, view
 
-_MODES = torch._C.DispatchKeySet(torch._C.DispatchKey.Python)
 # Each flag alone: torch.backends.*.flags would also set the precision of products, and warn of a GPU that is not there.
 LIBRARIES = (
     (torch._C._get_cudnn_enabled, torch._C._set_cudnn_enabled),

@@ -82,7 +82,7 @@ def structural(*operators: OpOverload, example: Example | None) -> Callable[[Str
     def register(f: Structural) -> Structural:
         @rule(*operators, example=example)
         def apply(x: Set, *args: Any, **kwargs: Any) -> Set:
-            return selected(x, lambda tensor, lead: f(tensor, lead, *args, **kwargs))
+            return selected(x, (lambda tensor, lead: f(tensor, lead, *args, **kwargs)) if args or kwargs else f)
 
         return f
 
