@@ -121,12 +121,14 @@ class Bounded(torch.Tensor):
             )
         return self
 
-    def replace_form(self, symbols: Symbols, rows: Rows, generators: Tensor) -> None:
+    def replace_form(self, symbols: Symbols, rows: Rows, generators: Tensor, one_row_each: bool = False) -> None:
         """Write the same set with other rows and no radius, through the in-place operator `copy_`.
 
         The new rows reach no less far than the old ones, so the interval stays and no support is asked for.
         """
         form = Form(self.form.center, generators, torch.zeros_like(self.form.radius), rows)
+        if one_row_each:
+            form.__dict__["one_row_each"] = True
         same = concretised("reduction", self.set.bounds, form, symbols, self.set.nonnegative, sharp=False)
         self.copy_(Bounded(same))
 

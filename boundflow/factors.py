@@ -10,6 +10,7 @@ from __future__ import annotations
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -60,6 +61,7 @@ class Factors:
         """Look through this expansion."""
         self.expansion = expansion
         self.ready = range(0)  # the lines of the first factor that are expanded
+        self.are_multiples: bool | None = None  # of lines that were kept; None before any was looked at
         self.deep_b: Tensor | None = None
         self.second: Tensor | None = None
         b, lines = self.b.center, self.a.generators
@@ -122,12 +124,13 @@ class Factors:
     def multiple(self, begin: int, end: int) -> Multiple | None:
         """Some lines of the first factor, if they are multiples of lines that the expansion has kept."""
         kept = self.expansion.kept
-        if kept is None or not self.opposed or len(kept.elements) != len(self.a.center):
+        if kept is None or not self.opposed or len(kept.elements) != len(self.a.center) or self.are_multiples is False:
             return None
-        view = self.expansion.view(self.a.rows)
-        if len(view.derived) != len(self.a.rows):
+        if not np.array_equal(self.a.rows.numbers, kept.numbers):
             return None
-        return kept.multiple(self.a.generators[:, begin:end, 0].T, view.which, begin)
+        found = kept.multiple(self.a.generators[:, begin:end, 0].T, begin, looked_at=self.are_multiples is True)
+        self.are_multiples = found is not None
+        return found
 
     def part(self, begin: int, end: int) -> tuple[Tensor, Tensor]:
         """Coefficients (elements, deep rows) of the lines from begin to end, and what they may be off by, summed.

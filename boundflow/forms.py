@@ -32,6 +32,7 @@ class Form:
     rows: Rows
     along: SampleAxis | None = None  # the samples whose own rows are among the generators
     taken: tuple[Form, PartMap] | None = None  # a form with the same rows in memory, of whose elements these are some
+    moduli: Tensor | None = None  # at least the sum of the moduli of the rows, where that is known without them
 
     def __post_init__(self) -> None:
         batch = self.along.samples.batch if self.along is not None else None
@@ -44,7 +45,8 @@ class Form:
 
     def with_radius(self, radius: Tensor) -> Form:
         """The same center and rows."""
-        return Form(self.center, self.generators, radius, self.rows, self.along)
+        moduli = self.__dict__.get("row_moduli", self.moduli)
+        return Form(self.center, self.generators, radius, self.rows, self.along, moduli=moduli)
 
     def same_memory(self, other: Form) -> bool:
         """Whether both are the same numbers in the same place, which nobody writes to while one of them is held."""
@@ -88,28 +90,44 @@ class Form:
 
     @cached_property
     def reach(self) -> Tensor:
-        """sigma: the largest modulus of the deviation before any intersection; what roundings are charged on.
+        """sigma: the largest modulus of the deviation before any intersection; what roundings are charged on."""
+        return rounding.up(self.row_moduli + self.radius) if len(self.rows) else self.radius
 
-        Elements that were taken from a form reach as far as they did there, which is a pass over all rows.
+    @cached_property
+    def row_moduli(self) -> Tensor:
+        """``sum_k |G_k|``, rounded up, which is a pass over all rows.
+
+        Of elements that were taken from a form, or are multiples of some, it is known.
         """
-        if not len(self.rows):
-            return self.radius
+        if self.moduli is not None:
+            return self.moduli
         if self.taken is not None:
-            return self.taken[1](self.taken[0].reach, 0)
+            return self.taken[1](self.taken[0].row_moduli, 0)
         shares = thread.arithmetic.shares
         if shares is not None and shares.spread(self.rows) is not None:  # some rows are those of other processes
-            return rounding.up(shares.moduli(self.generators, self.rows) + self.radius)
+            return shares.moduli(self.generators, self.rows)
         total = sum_of_moduli(self.generators, 0)
-        return rounding.up(total * (1 + rounding.gamma(len(self.rows), total.dtype)) + self.radius)
+        return total * (1 + rounding.gamma(len(self.rows), total.dtype))
+
+    def moduli_times(self, factor: Tensor, shape: torch.Size) -> Tensor | None:
+        """``sum_k |factor G_k|`` of this shape, rounded up, if that of the rows is known; products may underflow."""
+        known = self.__dict__.get("row_moduli", self.moduli)
+        if known is None:
+            return None
+        moduli = rounding.up(factor.abs() * known) + rounding.tiny(1, known.dtype)
+        return moduli if moduli.shape == shape else None
 
     @cached_property
     def one_row_each(self) -> bool:
         """Whether no element has more than one row, as those of a parameter after a reduction."""
+        if self.taken is not None:
+            return self.taken[0].one_row_each
         return not len(self.rows) or bool((self.generators != 0).sum(0).amax() <= 1)
 
     @property
     def knows_reach(self) -> bool:
-        return "reach" in self.__dict__ or (self.taken is not None and self.taken[0].knows_reach)
+        known = self.moduli is not None or "row_moduli" in self.__dict__
+        return known or (self.taken is not None and self.taken[0].knows_reach)
 
     @cached_property
     def modulus(self) -> Tensor:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -32,10 +33,10 @@ class Multiple(NamedTuple):
 
 
 class KeptLines:
-    """Lines (n) over the derived symbols ``which``, and their deep coefficients in float32 by groups of owners."""
+    """Lines (n) over derived symbols of these numbers, and their deep coefficients in float32 by groups of owners."""
 
-    def __init__(self, elements: Tensor, which: Tensor, columns: list[Tensor]):
-        self.elements, self.which, self.columns = elements, which, columns
+    def __init__(self, elements: Tensor, numbers: np.ndarray, columns: list[Tensor]):
+        self.elements, self.numbers, self.columns = elements, numbers, columns
         shapes = [(len(elements), len(part) // 32, 1, part.shape[1], 32) for part in columns]
         self.packed = [elements.new_empty(shape, dtype=torch.float32) for shape in shapes]
         # the support of their moduli, which the support function fills in, and what they may be off by, summed
@@ -48,21 +49,20 @@ class KeptLines:
             packed[here] = kernels.packed_mixed(deep.unsqueeze(1), columns)
         self.error[here] = error
 
-    def multiple(self, wanted: Tensor, which: Tensor, begin: int) -> Multiple | None:
-        """Lines (n, derived) that are multiples of those from ``begin`` on; None where they are not.
+    def multiple(self, wanted: Tensor, begin: int, looked_at: bool) -> Multiple | None:
+        """Lines (n, derived) over the same symbols that are multiples of those from ``begin`` on; None if they are not.
 
-        Differences are rounded, so R is charged for as many roundings as a product takes. Factors above 1 would make
-        more of what float32 has lost to underflow.
+        Lines that come after some that were ``looked_at`` are taken for multiples as well, whatever is paid for R: a
+        GPU is waited for once. Differences are rounded, so R is charged for as many roundings as a product takes.
+        Factors above 1 would make more of what float32 has lost to underflow, and are cut off: any factor will do.
         """
-        if wanted.shape[1] != len(self.which) or not torch.equal(which, self.which):
-            return None
         here = slice(begin, begin + len(wanted))
         known = self.elements[here]
         place = known.abs().argmax(1, keepdim=True)
         largest = known.gather(1, place)
-        factor = torch.where(largest != 0, wanted.gather(1, place) / largest, 0.0)
+        factor = torch.where(largest != 0, wanted.gather(1, place) / largest, 0.0).clamp(-1.0, 1.0)
         rest, size = (wanted - factor * known).abs().sum(1), wanted.abs().sum(1)
-        if not bool((rest.sum() <= MOST_REST * size.sum()) & (factor.abs() <= 1).all()):
+        if not looked_at and not bool(rest.sum() <= MOST_REST * size.sum()):
             return None
         factor = factor.squeeze(1)
         unit = rounding.of_ours(wanted.shape[1] + 4, torch.float64)

@@ -90,7 +90,8 @@ def reduce(space: Symbols, optimizer: torch.optim.Optimizer) -> None:
         for tensor in state:
             size = tensor.numel()
             part = Rows(derived.numbers[begin : begin + size])
-            tensor.replace_form(space, part, scale[begin : begin + size].diag().view(size, *tensor.shape))
+            rows_of_it = scale[begin : begin + size].diag().view(size, *tensor.shape)
+            tensor.replace_form(space, part, rows_of_it, one_row_each=True)
             begin += size
 
 

@@ -31,6 +31,7 @@ class Linear(NamedTuple):
     generators: Tensor
     rows: Rows
     along: SampleAxis | None
+    moduli: Tensor | None = None  # of the rows, added up, where that is known
 
 
 def linear_part(form: Form) -> Linear:
@@ -77,7 +78,7 @@ class States(Generic[Part]):
         (bounds, radius), form = remainders[0], None
         if linear is not None:
             assert radius is not None
-            form = Form(linear.center, linear.generators, radius, linear.rows, linear.along)
+            form = Form(linear.center, linear.generators, radius, linear.rows, linear.along, moduli=linear.moduli)
         clean = remainders[1] if self.found is not None else None
         symbols = symbols_of(*self.operands)
         keeps_order = keeps_order and not (sharp and form is not None)

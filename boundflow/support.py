@@ -31,6 +31,7 @@ from .rows import NO_ROWS, Rows
 from .thread_context import bookkeeping
 from .tuning import (
     CHEAP_SUPPORT,
+    FEW_ELEMENTS,
     FEWEST_ELEMENTS,
     KEPT_NUMBERS,
     SECOND_FACTORS,
@@ -117,8 +118,9 @@ class Support:
         found = self._by_owner(expansion, form.center.device)
         if found is None:
             return None
-        rows = form.generators[view.derived].squeeze(2).T
-        expansion.kept = KeptLines(rows, view.which, [group.columns for group in found])
+        derived = expansion.derived.found(form.rows.numbers)[0]
+        elements = form.generators[view.picked[0]].squeeze(2).T
+        expansion.kept = KeptLines(elements, form.rows.numbers[derived], [group.columns for group in found])
         return expansion.kept
 
     def _clean_lines_reach_their_moduli(self) -> bool:
@@ -289,7 +291,8 @@ class _Elements:
             if factors is not None:
                 coefficients, error = factors.part(begin // line, (begin + len(part)) // line)
             else:
-                full = generators.is_cuda and line_of_one  # which depends on all that is trained
+                # gradients, updates and differences depend on all that is trained; others may have few symbols
+                full = generators.is_cuda and (line_of_one or len(elements) <= FEW_ELEMENTS)
                 coefficients, error = self.expansion.expanded(part, self.form.rows, full)
             if len(other):
                 coefficients = torch.cat((coefficients, part[:, other]), 1)

@@ -233,7 +233,8 @@ def gated(grad: Set | Tensor, condition: Set, x: Set | Tensor | None = None, cle
         return _gate_result(over, [Remainder(interval, None) for interval in intervals], None, condition)
     factor, radii = _best_factor(over, gates)
     center, form = (factor * grad.form.center).expand(intervals[0].shape[1:]), grad.form
-    linear = Linear(center, factor * form.generators, form.rows, form.along)
+    moduli = form.moduli_times(factor, center.shape)
+    linear = Linear(center, factor * form.generators, form.rows, form.along, moduli)
     remainders = [Remainder(interval, radius) for interval, radius in zip(intervals, radii, strict=True)]
     return _gate_result(over, remainders, linear, condition)
 

@@ -239,7 +239,8 @@ def apply(function: Function, x: Set) -> Set:
 
     states = zip(images, over.views, deltas, strict=True)
     remainders = [Remainder(image, radius(view.form.radius, delta)) for image, (view,), delta in states]
-    linear = Linear(slope * form.center + mu, slope * form.generators, form.rows, form.along)
+    moduli = form.moduli_times(slope, form.center.shape)
+    linear = Linear(slope * form.center + mu, slope * form.generators, form.rows, form.along, moduli)
     # the image of tight bounds is tight: an affine form that holds it cannot do better
     return over.result(function.name, remainders, linear, nonnegative=never_negative, sharp=False)
 

@@ -9,6 +9,8 @@ import boundflow as bf
 from boundflow import (
     factored_support,
     factors,
+    kept_lines,
+    largest_terms,
     processor_kernel,
     smaller_threats,
     streaming,
@@ -45,7 +47,7 @@ def data(samples=128, seed=0, scale=None):
     return x, (x[:, 0] > x[:, 1]).long()
 
 
-def compared(monkeypatch, threat, x, y, dtype=torch.float64, batch=None, model=None):
+def compared(monkeypatch, threat, x, y, dtype=torch.float64, batch=None, model=None, device="cpu"):
     """Every support of a run, streamed and written out."""
     found, written_out = [], support.Support.__call__
     monkeypatch.setattr(factors.Factors, "pay", lambda self, expansion: True)
@@ -63,7 +65,7 @@ def compared(monkeypatch, threat, x, y, dtype=torch.float64, batch=None, model=N
     torch.manual_seed(0)
     model = (model or nn.Sequential(nn.Linear(3, 6), nn.ReLU(), nn.Linear(6, 2))).to(dtype)
     options = {"loss": "ce", "optimizer_options": {"lr": 0.5}, "epochs": 3, "order": 2, "batch_size": batch}
-    certificate = bf.certify(model, (x.to(dtype), y), threat=threat, **options)
+    certificate = bf.certify(model, (x.to(dtype), y), threat=threat, device=device, **options)
     certificate.predict(x[:20].to(dtype))
     return found
 
@@ -185,6 +187,61 @@ def test_the_kernel_computes_the_same(kind, budget, shape):
     exact = terms(made).sort(-1, descending=True).values[..., :budget].sum(-1)
     assert bool((bound >= exact * (1 - 1e-5)).all())
     assert bool((bound <= exact * 1.05).all())
+
+
+@KERNEL
+@pytest.mark.parametrize("batch", [None, 32])
+@pytest.mark.parametrize("name", THREATS)
+def test_streams_of_a_gpu(name, batch, monkeypatch):
+    """With what is kept of differences: their multiples come again in the gradient."""
+    kept, multiple = [], kept_lines.KeptLines.multiple
+
+    def counted(self, *given, **told):
+        kept.append(multiple(self, *given, **told))
+        return kept[-1]
+
+    monkeypatch.setattr(kept_lines.KeptLines, "multiple", counted)
+    found = compared(monkeypatch, THREATS[name], *data(), batch=batch, device="cuda")
+    for streamed, exact in found:
+        assert bool((streamed >= exact * (1 - 1e-12)).all())
+        assert float(streamed.sum()) <= 1.003 * float(exact.sum())
+    if name != "labels and features of the same samples":
+        assert found and kept and None not in kept
+
+
+@KERNEL
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+@pytest.mark.parametrize("terms", [40, 1268, 9000])
+@pytest.mark.parametrize("k", [1, 17, 40])
+def test_the_largest_terms_on_a_gpu(k, terms, dtype):
+    generator = torch.Generator().manual_seed(0)
+    rows = torch.rand(50, 3 * terms, generator=generator, dtype=dtype) - 0.5
+    rows[0, :6], rows[1] = float("nan"), 0.0
+    there = rows.cuda()
+    apart = torch.unflatten(rows.double(), 1, (terms, 3))
+    wanted = {
+        largest_terms.BOX: apart.abs().sum(2).unsqueeze(0),
+        largest_terms.CROSS: apart.abs().amax(2).unsqueeze(0),
+        largest_terms.SIMPLEX: torch.stack(((-apart).amax(2), apart.amax(2))).clamp_min(0.0),
+    }
+    for kind, exact in wanted.items():
+        sums = largest_terms.sums_of_largest(there, kind, 0, terms, 3, k).cpu().double()
+        assert torch.allclose(sums, exact.topk(k).values.sum(-1), rtol=1e-5, equal_nan=True)
+    once = rows[2:, :terms].abs().contiguous()
+    assert torch.equal(largest_terms.kth_largest(once.cuda(), k).cpu(), once.topk(k).values.amin(-1))
+
+
+@KERNEL
+def test_bounds_that_are_void_are_found_when_the_step_is_over():
+    x, y = data()
+
+    def void_at(device):
+        torch.manual_seed(0)
+        model = nn.Sequential(nn.Linear(3, 6), nn.ReLU(), nn.Linear(6, 2)).double()
+        options = {"loss": "ce", "optimizer_options": {"lr": 1e3}, "epochs": 60, "domain": "interval"}
+        return bf.certify(model, (x, y), threat=Linf(0.5), device=device, **options).void_at_step
+
+    assert void_at("cuda") == void_at("cpu") is not None
 
 
 def counted(monkeypatch):

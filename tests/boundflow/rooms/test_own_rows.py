@@ -96,3 +96,18 @@ def test_rows_that_are_added_where_they_stand(numbers: list[int]) -> None:
     more, generators = torch.randn(len(part), 2, 3), torch.randn(5, 2, 3)
     assert torch.equal(rows.add(generators.clone(), more, part), generators + rows.place(more, part))
     assert torch.equal(part.add(more.clone(), more, part), 2 * more)
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("kind", ADVERSE)
+def test_rows_times_a_factor_reach_no_further_than_is_known(kind: str, dtype: torch.dtype) -> None:
+    """As a slope or a gate multiplies them: without another look at the rows."""
+    generators, factor = adverse(kind, (9, 3, 4), dtype), adverse(kind, (3, 4), dtype, 1)
+    form = Form(torch.zeros(3, 4, dtype=dtype), generators, torch.zeros(3, 4, dtype=dtype), Rows(np.arange(9)))
+    assert form.moduli_times(factor, factor.shape) is None  # nobody has looked at them
+    assert form.reach is not None
+    moduli = form.moduli_times(factor, factor.shape)
+    assert moduli is not None and form.moduli_times(factor, torch.Size([2, 3, 4])) is None
+    multiples = Form(form.center, factor * generators, form.radius, form.rows, moduli=moduli)
+    assert at_least(multiples.reach, total(np.abs(exact(factor * generators))))
+    assert at_least(multiples.with_radius(form.radius + 1).reach, total(np.abs(exact(factor * generators))) + 1)
