@@ -28,6 +28,7 @@ from torch import Tensor
 
 from . import kernels, processor_kernel
 from .budgets import Kind, few_largest
+from .thread_context import thread
 from .tuning import FEWEST_RANKS, FEWEST_SAMPLED, STREAM_BLOCK, STREAM_BLOCK_CUDA, THRESHOLD_STRIDE
 
 BLOCK = kernels.OWNERS  # samples whose terms are added up in float32 before float64 takes over
@@ -75,8 +76,12 @@ def exceeding(stream: Stream, budget: int | None) -> tuple[Tensor, Tensor]:
 
 
 def rank(budget: int, owners: int) -> tuple[int, int]:
-    """Every how many-th owner is looked at for a threshold, and the how many-th largest of those is taken."""
-    stride = max(1, min(THRESHOLD_STRIDE, budget // FEWEST_RANKS, owners // FEWEST_SAMPLED))
+    """Every how many-th owner is looked at for a threshold, and the how many-th largest of those is taken.
+
+    A trial on few samples looks at as large a part of them.
+    """
+    times = thread.arithmetic.samples_of
+    stride = max(1, min(THRESHOLD_STRIDE, int(times * budget) // FEWEST_RANKS, int(times * owners) // FEWEST_SAMPLED))
     return stride, -(-budget // stride)
 
 

@@ -32,6 +32,7 @@ class Arithmetic:
     shares: Shares | None = field(default=None, compare=False)  # which rows this process holds, if there are several
     together: bool = True  # bound products of deviations together (`products_of_deviations.py`)
     trial_of: float = 1.0  # so many times as much work, of which this is a trial: choices that go by work are the same
+    samples_of: float = 1.0  # and so many times as many samples
 
     def prevails(self, other: Arithmetic) -> bool:
         """Where sets of two runs meet: one that charges roundings, and one that has rows on other processes."""

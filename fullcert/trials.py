@@ -1,8 +1,9 @@
 """A training on few of its samples, for a few steps, that makes the choices of the whole: what a forecast looks at.
 
-Whether samples have rows goes by memory, and how a support is computed by the work in it: a trial is told both. It
-makes its first step on some samples, whose symbols are known from then on, and its next ones on as many of these as it
-is told, so that the samples of a step and the rows of all symbols vary apart.
+Whether samples have rows goes by memory, and how a support is computed by the work in it: a trial is told both. Of a
+budget it has the same share as of the samples: 200 of 64 would be no budget at all, and of 512 one whose largest terms
+take longer to find than all others. It makes its first step on some samples, whose symbols are known from then on, and
+its next ones on as many of these as it is told, so that the samples of a step and the rows of all symbols vary apart.
 """
 
 from collections.abc import Callable, Sequence
@@ -20,6 +21,7 @@ from boundflow.memory_plan import chunk_size, for_rows, rows_fit
 from boundflow.prepared import Prepared
 from boundflow.symbols import Symbols
 from boundflow.thread_context import thread, using
+from boundflow.threats.base import AtMost, Both, Threat
 from boundflow.training_state import space_of
 
 LEAST, AGAIN = 3, 0.1  # steps after the first that are always made, and seconds up to which there are more
@@ -34,7 +36,7 @@ class Training:
     model: nn.Module
     data: tuple[Given, Given]
     recipe: bf.Recipe
-    threat: bf.threats.Threat
+    threat: Threat
 
     @property
     def samples(self) -> int:
@@ -110,7 +112,8 @@ def trial(training: Training, plan: Plan, sizes: Sequence[int], clock: Clock) ->
     recipe = _Few(**{**given, "compile": False}, sizes=tuple(sizes))
     if recipe.domain == "zonotope" and not plan.tracked:  # nor with a byte less than that takes
         recipe = replace(recipe, memory=min(recipe.memory, for_rows(*training.prepared(recipe)) - 1))
-    work = training.size * training.met(training.steps) / sizes[0]  # of which each step has its share of samples
+    times = training.met(training.steps) / sizes[0]
+    work, threat = training.size * times, with_budgets(training.threat, 1 / times)  # of which a step has its share
     seen: list[Seen] = []
     begun = last = clock()
 
@@ -125,11 +128,20 @@ def trial(training: Training, plan: Plan, sizes: Sequence[int], clock: Clock) ->
         space.arithmetic = replace(space.arithmetic, trial_of=work / sizes[len(seen)])
         last = clock()
 
-    with using(replace(thread.arithmetic, trial_of=work / sizes[0])), suppress(_Enough):
-        bf.certify(training.model, training.data, recipe, threat=training.threat, callbacks=[see], progress=False)
+    with using(replace(thread.arithmetic, trial_of=work / sizes[0], samples_of=times)), suppress(_Enough):
+        bf.certify(training.model, training.data, recipe, threat=threat, callbacks=[see], progress=False)
     if len(seen) < 2:
         raise bf.VoidBounds("nothing was seen of a second step")
     return seen
+
+
+def with_budgets(threat: Threat, share: float) -> Threat:
+    """The same threat with a share of each budget, and one sample at least."""
+    if isinstance(threat, AtMost):
+        return AtMost(max(1, round(share * threat.k)), threat.threat)
+    if isinstance(threat, Both):
+        return with_budgets(threat.parts[0], share) & with_budgets(threat.parts[1], share)
+    return threat
 
 
 def _rows(space: Symbols) -> tuple[int, int, int]:

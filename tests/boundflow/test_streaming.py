@@ -1,5 +1,7 @@
 """Supports of products, streamed by owner in float32: never below those written out in float64, and how far above."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -24,6 +26,7 @@ from boundflow.rows import Rows
 from boundflow.rules.upper_products import upper_product
 from boundflow.streaming import Stream, exceeding
 from boundflow.symbol_numbers import DERIVED
+from boundflow.thread_context import thread, using
 from boundflow.threats import L1, L2, AtMost, Labels, Linf, Removal
 
 THREATS = {
@@ -167,6 +170,8 @@ def test_a_sample_of_the_owners_is_as_large_as_it_has_to_be():
     assert streaming.rank(200, 15216) == (12, 17)
     assert streaming.rank(200, 1000) == (1, 200)
     assert streaming.rank(5000, 60000) == (16, 313)
+    with using(replace(thread.arithmetic, samples_of=60000 / 600)):  # of a trial, the same part
+        assert streaming.rank(50, 600) == (16, 4)
 
 
 KERNEL = pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")

@@ -145,6 +145,22 @@ def test_steps_know_the_work_they_stand_for(monkeypatch: pytest.MonkeyPatch) -> 
     assert known == [200 * 200 / (50 * n) for n in (50, 25, 25, 5)]
 
 
+def test_a_trial_has_its_share_of_every_budget(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And looks at the same part of its samples for a threshold."""
+    both = (
+        bf.threats.AtMost(200, bf.threats.Linf(0.1))
+        & bf.threats.Tolerance({0: 0.1})
+        & bf.threats.AtMost(3, bf.threats.Labels())
+    )
+    found = [clause.budget for clause in trials.with_budgets(both, 64 / 3000).clauses]
+    assert found == [None, 4, 1]
+    known: list[float] = []
+    looked = trials._rows
+    monkeypatch.setattr(trials, "_rows", lambda space: (known.append(space.arithmetic.samples_of), looked(space))[1])
+    trial(training(threat=bf.threats.AtMost(8, bf.threats.Linf(1e-3))), WHOLE, (50, 25, 25, 5), ticking())
+    assert known == [200 / 50] * 4
+
+
 def test_runs_that_are_compiled_are_known() -> None:
     assert Plan.of(training(domain="interval", epochs=forecasting.COMPILED_STEPS)).compiled
     assert not Plan.of(training(domain="interval", epochs=100)).compiled
