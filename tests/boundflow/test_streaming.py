@@ -308,6 +308,26 @@ class Step:
         return self.space.support(product, factors=factors.Factors(first, second, bias)), self.space.support(product)
 
 
+def test_opposite_rows_of_lines_that_are_not_quite_opposite(monkeypatch):
+    """Two inner terms become one, and what the lines add up to is paid for."""
+    monkeypatch.setattr(support, "STREAM_FROM", 0)
+    monkeypatch.setattr(factors.Factors, "pay", lambda self, expansion: True)
+    step = Step()
+    line, row = step.random(5, 1), 0.01 * step.random(2, 5, 1)
+    center, generators = torch.cat((line, -1.0001 * line), 1), torch.cat((row, -row), 2)
+    first = Form(center, generators, 0 * center, Rows(step.derived[2:]))
+    second = Form(
+        step.random(2, 3), step.random(2, 2, 3), torch.zeros(2, 3, dtype=torch.float64), Rows(step.derived[:2])
+    )
+    rows = first.rows.union(second.rows)
+    products = rows.place(generators @ second.center, first.rows) + rows.place(center @ second.generators, second.rows)
+    product = Form(center @ second.center, products, torch.zeros(5, 3, dtype=torch.float64), rows)
+    made = factors.Factors(first, second, None)
+    streamed, written_out = step.space.support(product, factors=made), step.space.support(product)
+    assert made.opposed and not torch.equal(streamed, written_out)
+    assert bool((streamed >= written_out * (1 - 1e-12)).all()) and bool((streamed <= 1.01 * written_out).all())
+
+
 def other_memory(step, center, rows, bias):
     """Two weights of the same shape, which move by the same symbols."""
     yield step.form(center, rows), None
