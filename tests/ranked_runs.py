@@ -12,9 +12,10 @@ import socket
 import subprocess
 import sys
 import time
+import traceback
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 from torch import nn
@@ -174,5 +175,18 @@ def main(names: str, folder: str, *words: str) -> None:
     torch.save(said, Path(folder) / f"{rank}.pt")
 
 
+def leave(code: int) -> NoReturn:
+    """As the command does (`fullcert/processes.py`): a thread of the transport that still runs may abort a process."""
+    ranks.end()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
+
+
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    try:
+        main(*sys.argv[1:])
+    except Exception:
+        traceback.print_exc()
+        leave(1)
+    leave(0)

@@ -36,7 +36,29 @@ CONVEX = (
     "says, by far more than roundings, and where a set is a point `_logit_error` holds 14 roundings of all terms"
 )
 
+ON_A_GPU = (
+    "a kernel of a GPU adds up k terms in k + 2 roundings, and the symbols of a term in as many as they are: no law "
+    "runs there, and the same terms of `largest` and `term`, which PyTorch adds up, are noticed"
+)
+
+BESIDE_FLOAT32 = (
+    "what is paid for float32 holds twice the roundings it has to, of moduli that are no less: half of it is spare, "
+    "and a few roundings of float64 are missed"
+)
+
 STAYS: dict[str, str] = {
+    "budgets.py _largest_on_device: rounding.gamma(budget + 2, total.dtype)": ON_A_GPU,
+    "budgets.py Columns._without_sorting: rounding.gamma(width, dtype)": ON_A_GPU,
+    "budgets.py Columns._without_sorting: rounding.gamma(budget + 2, dtype)": ON_A_GPU,
+    "factored_support.py _Second.__init__: rounding.of_ours(1, deep_b.dtype)": BESIDE_FLOAT32,
+    "factored_support.py _Product.part: rounding.up(both.sum(1, keepdim=True).abs())": BESIDE_FLOAT32,
+    "forms.py Form.moduli_times: rounding.up(factor.abs() * known)": (
+        "the sum of the moduli of n rows holds n + 6 roundings more than it takes, and two are missed"
+    ),
+    "kept_lines.py KeptLines.multiple: unit (2)": (
+        "``unit * size`` holds 2 n + 16 roundings of the rows for n symbols; the rest is at most two sizes, of which n "
+        "+ 4 roundings are taken, and two by this sum"
+    ),
     "reduction.py reduce: rounding.up(radius + lost)": SPARE_SCALE,
     "reduction.py _stacked: rounding.up(radius + error)": SPARE_SCALE,
     "shares.py Shares.moduli: rounding.up(found[:, 0].amax(0) + self.ranks.added(found[:, 1]))": (

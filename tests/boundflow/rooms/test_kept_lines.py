@@ -29,7 +29,7 @@ def kept(kind: str, size: float) -> tuple[KeptLines, torch.Tensor]:
 @pytest.mark.parametrize("noise", [0.0, 1e-13, 0.3])
 def test_what_differs_is_paid_for(kind: str, size: float, noise: float) -> None:
     lines, weights = kept(kind, size)
-    factor = torch.linspace(-1.0, 1.0, LINES, dtype=torch.float64).unsqueeze(1)
+    factor = torch.tensor([-0.9, -0.31, 0.0, 0.43, 0.77], dtype=torch.float64).unsqueeze(1)
     rest = noise * size * adverse("mixed sizes", (LINES, DERIVED), torch.float64, 2)
     wanted = factor * lines.elements + rest
     found = lines.multiple(wanted, 0, looked_at=True)
@@ -38,6 +38,8 @@ def test_what_differs_is_paid_for(kind: str, size: float, noise: float) -> None:
     off = total(np.abs(exact(packed) - product(exact(wanted), exact(weights))).T)
     rounded = number(4 * 2.0**-24) * total(np.abs(exact(packed)).T)  # of float32, which the stream pays for
     assert at_least(found.error.squeeze(1), off - rounded)
+    differs = np.abs(exact(wanted) - exact(found.factor)[:, None] * exact(lines.elements))
+    assert at_least(found.error.squeeze(1), np.abs(exact(found.factor)) * exact(lines.error) + total(differs.T))
     if noise > 0.1 and float(wanted.abs().sum()) > 0:
         assert lines.multiple(wanted, 0, looked_at=False) is None
 
