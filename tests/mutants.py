@@ -90,6 +90,8 @@ FIRST = {  # where a bug in a file most likely shows: those tests go first
     "losses.py": ["traps", "budgets", "training"],
     "operands.py": ["states", "traps", "tensor", "budgets"],
     "products_of_deviations.py": ["products_of_deviations"],
+    "kept_lines.py": ["kept_lines"],
+    "late_checks.py": ["kept_lines"],
     "progress.py": ["modes", "progress"],
     "prepared.py": ["modes", "programs_with_state", "budgets", "threats"],
     "recipe.py": ["checkpoint", "certify"],

@@ -53,7 +53,7 @@ WIDENING = {
         "of_shorter_moves",
         "shorter",
     ),
-    *("width", "largest_of_sums", "upper_mean", "_lengthening", "of_ours"),
+    *("width", "largest_of_sums", "upper_mean", "_lengthening", "of_ours", "of_halves"),
 }
 AMOUNTS = {"gamma", "tiny", "of_ours"}  # numbers that are kept under a name and used later
 UNITS = {"UNIT", "TINY"}  # in rounding.py alone: elsewhere they are tolerances of comparisons
@@ -74,6 +74,7 @@ LAWS = {  # file -> tests that go first: exact arithmetic, in the room that the 
     "factors.py": ["support"],
     "factored_support.py": ["streamed"],
     "products_of_deviations.py": ["products_of_deviations"],
+    "kept_lines.py": ["kept_lines"],
     "largest_budgets.py": ["smaller_sets"],
     "smaller_threats.py": ["smaller_sets"],
     "verified_rows.py": ["smaller_sets"],

@@ -52,10 +52,13 @@ STAYS: dict[str, str] = {
     "budgets.py Columns._without_sorting: rounding.gamma(budget + 2, dtype)": ON_A_GPU,
     "factored_support.py _Second.__init__: rounding.of_ours(1, deep_b.dtype)": BESIDE_FLOAT32,
     "factored_support.py _Product.part: rounding.up(both.sum(1, keepdim=True).abs())": BESIDE_FLOAT32,
+    "factored_support.py _Product._split: rounding.of_halves()": (
+        "numbers are split for matrix units of a GPU alone, where no law runs; what each loses is less than half of it"
+    ),
     "forms.py Form.moduli_times: rounding.up(factor.abs() * known)": (
         "the sum of the moduli of n rows holds n + 6 roundings more than it takes, and two are missed"
     ),
-    "kept_lines.py KeptLines.multiple: unit (2)": (
+    "kept_lines.py KeptLines.multiple: unit": (
         "``unit * size`` holds 2 n + 16 roundings of the rows for n symbols; the rest is at most two sizes, of which n "
         "+ 4 roundings are taken, and two by this sum"
     ),
