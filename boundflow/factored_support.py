@@ -320,7 +320,7 @@ class _First:
     def of(factors: Factors, begin: int, end: int, second: _Second) -> _First:
         multiple = factors.multiple(begin, end)
         if multiple is not None and len(multiple.packed) == len(second.found):
-            return _Multiple(multiple, second.found)
+            return _Multiple(multiple, second.found, factors.a.center.dtype)
         return _Expanded(*factors.lines(begin, end), second)
 
     def mixed(self, group: Group) -> Tensor:
@@ -354,10 +354,13 @@ class _Expanded(_First):
 
 
 class _Multiple(_First):
-    """Multiples of lines that were kept (`kept_lines.py`), which are rounded to float32 two times more."""
+    """Multiples of lines that were kept (`kept_lines.py`), which are rounded to float32 two times more.
 
-    def __init__(self, multiple: Multiple, found: Sequence[Group]):
-        self.moduli, self.error = multiple.moduli, multiple.error
+    Moduli and errors are converted, which both have roundings to spare for.
+    """
+
+    def __init__(self, multiple: Multiple, found: Sequence[Group], dtype: torch.dtype):
+        self.moduli, self.error = multiple.moduli.to(dtype), multiple.error.to(dtype)
         self.packed = {group.part: packed for group, packed in zip(found, multiple.packed, strict=True)}
 
     def mixed(self, group: Group) -> Tensor:
@@ -366,7 +369,7 @@ class _Multiple(_First):
     def own(self, group: Group, columns: Tensor, places: Tensor) -> list[Tensor]:
         lines, place = torch.arange(len(places), device=places.device), places.clamp_min(0)
         taken = self.packed[group.part][lines, place // 32, 0, :, place % 32]
-        return [torch.where((places >= 0).unsqueeze(1), taken, 0.0).double()]
+        return [torch.where((places >= 0).unsqueeze(1), taken, 0.0).to(self.moduli.dtype)]
 
 
 class _OwnTerms:

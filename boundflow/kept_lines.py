@@ -36,7 +36,7 @@ class KeptLines:
     """Lines (n) over derived symbols of these numbers, and their deep coefficients in float32 by groups of owners."""
 
     def __init__(self, elements: Tensor, numbers: np.ndarray, columns: list[Tensor]):
-        self.elements, self.numbers, self.columns = elements, numbers, columns
+        self.elements, self.numbers, self.columns = elements.double(), numbers, columns
         shapes = [(len(elements), len(part) // 32, 1, part.shape[1], 32) for part in columns]
         self.packed = [elements.new_empty(shape, dtype=torch.float32) for shape in shapes]
         # the support of their moduli, which the support function fills in, and what they may be off by, summed
@@ -56,7 +56,7 @@ class KeptLines:
         GPU is waited for once. Differences are rounded, so R is charged for as many roundings as a product takes.
         Factors above 1 would make more of what float32 has lost to underflow, and are cut off: any factor will do.
         """
-        here = slice(begin, begin + len(wanted))
+        wanted, here = wanted.double(), slice(begin, begin + len(wanted))
         known = self.elements[here]
         place = known.abs().argmax(1, keepdim=True)
         largest = known.gather(1, place)
