@@ -26,13 +26,14 @@ from . import rounding
 from .bounded import Bounded
 from .compiler import compiled
 from .errors import BoundFlowError, OutsideBounds, VoidBounds
+from .fixed_parts import split_off
 from .prepared import Prepared
 from .progress import only_looks
 from .recipe import Recipe
 from .sets import Set
 from .step_state import Intervals, NotTraceable, StepState, Zonotopes
 from .threats import Lifted
-from .traced import Backward, Function, inside, smallest_normal, traced_step
+from .traced import LEADING, Backward, Function, inside, smallest_normal, traced_step
 from .training_state import Trainer, space_of
 from .tripwire import READ_EVERY
 from .tuning import COMPILED_STEPS, COMPILED_ZONOTOPE_STEPS
@@ -105,6 +106,7 @@ class CompiledSteps:
         self.state: StepState = Zonotopes(trainer) if zonotopes else Intervals(trainer)
         self.fixed_rates = zonotopes  # a number in the trace, not an input of it
         self._prepared = prepared
+        self.whole = prepared.recipe.batch_size is None  # every batch has all samples, in their order
         self._functions: dict[int, Function] = {}
         self._groups = trainer.optimizer.param_groups
         self._options = self._fixed_options()
@@ -124,6 +126,7 @@ class CompiledSteps:
 
     @cached_property
     def _tensors(self) -> list[Tensor]:
+        """What a step takes of its data: all tensors inside or, once it is traced, what it computes from them alone."""
         return inside(self._data)
 
     def step(self, index: Tensor, number: int) -> Set:
@@ -154,8 +157,12 @@ class CompiledSteps:
         function, first = self._functions.get(index.size(0)), False
         if function is None:
             self.show()
-            step = traced_step(self.trainer, self.plain, self.backward, self._data, given, self.state)
-            function, first = compiled(step.graph, given), True
+            step = traced_step(self.trainer, self.plain, self.backward, self._data, given, self.state, self.whole)
+            graph = step.graph
+            if self.whole:
+                graph, self._tensors = split_off(graph, given, slice(LEADING, LEADING + step.data))
+                given = [*given[:LEADING], *self._tensors, *given[LEADING + step.data :]]
+            function, first = compiled(graph, given), True
             self._functions[index.size(0)] = function
         *self._made, loss, flags = function(*given)
         return Set(loss, None, self.space), flags, first

@@ -52,14 +52,18 @@ def traced_step(
     data: Lifted,
     given: Sequence[Tensor],
     state: StepState | None = None,
+    whole: bool = False,
 ) -> TracedStep:
-    """Trace the next step of a trainer on these inputs; the sets of the trainer are left as they were."""
+    """Trace the next step of a trainer on these inputs; the sets of the trainer are left as they were.
+
+    A batch that is ``whole`` has all samples in their order, whatever the sample numbers are.
+    """
     from torch.fx.experimental.proxy_tensor import make_fx  # takes a while to import
 
     state = state or Intervals(trainer)
     leaves, parts, held = state.leaves(), len(inside(data)), len(state.tensors())
     before = [leaf.set for leaf in leaves]
-    function = _as_function(trainer, plain, backward, data, state, parts)
+    function = _as_function(trainer, plain, backward, data, state, parts, whole)
     try:
         with warnings.catch_warnings(), _options_kept(trainer), _expansions_kept(trainer):
             warnings.simplefilter("ignore")  # PyTorch's own, about its own
@@ -84,6 +88,7 @@ def _as_function(
     data: Lifted,
     state: StepState,
     parts: int,
+    whole: bool,
 ) -> Function:
     """The step by the rules, as a function of tensors."""
     space, count = space_of(trainer.model), len(plain)
@@ -97,7 +102,7 @@ def _as_function(
                 if isinstance(state, Intervals):  # of zonotopes, rates are numbers: `compiled_steps.py` sees to it
                     for group, rate in zip(trainer.optimizer.param_groups, rates.unbind(0), strict=True):
                         group["lr"] = rate
-                loss = backward(trainer.model, _batch(data, tensors[:parts], index))
+                loss = backward(trainer.model, _batch(data, tensors[:parts], slice(None) if whole else index))
                 trainer.optimizer.step()
         finally:
             space.arithmetic = arithmetic
@@ -171,7 +176,7 @@ def inside(data: Lifted) -> list[Tensor]:
     return found
 
 
-def _batch(data: Lifted, tensors: Sequence[Tensor], index: Tensor) -> Lifted:
+def _batch(data: Lifted, tensors: Sequence[Tensor], index: Tensor | slice) -> Lifted:
     """The samples of a batch, of inputs and targets that hold these tensors.
 
     Own rows are those of all samples in their order, so that a batch of sets with rows is all of them.

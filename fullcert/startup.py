@@ -57,14 +57,19 @@ def cores() -> int:
 
 
 def use_threads(wanted: int | None, recipe: Any) -> int:
-    """Set the number of threads: as wanted, as the environment says, or by the work in a step."""
+    """Set the number of threads of a training: as wanted, as the environment says, or by the work in a step."""
+    options = recipe.options
+    trained = sum(part.numel() for part in recipe.initial.parameters() if part.requires_grad)
+    rows = options.order * trained if options.domain == "zonotope" else None
+    return use_threads_for(trained, options.batch_size or len(recipe.data.train.labels), rows, wanted)
+
+
+def use_threads_for(parameters: int, samples: int, rows: int | None, wanted: int | None = None) -> int:
+    """Set the number of threads of steps on so many parameters and samples."""
     import torch
 
     if wanted is None and "OMP_NUM_THREADS" not in os.environ:
-        options = recipe.options
-        trained = sum(part.numel() for part in recipe.initial.parameters() if part.requires_grad)
-        rows = options.order * trained if options.domain == "zonotope" else None
-        wanted = threads_for(trained, options.batch_size or len(recipe.data.train.labels), rows)
+        wanted = threads_for(parameters, samples, rows)
     if wanted is not None:
         torch.set_num_threads(wanted)
     return torch.get_num_threads()

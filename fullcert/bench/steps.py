@@ -18,6 +18,7 @@ from boundflow.prepared import Prepared
 from boundflow.training import _Run
 from fullcert.bench.cases import Measured, case
 from fullcert.bench.measuring import ROUNDS, Work, peak, seconds, taking_turns
+from fullcert.startup import use_threads_for
 
 EPSILON, RATE = 1e-6, 1e-12
 
@@ -37,6 +38,12 @@ def batch_of(widths: tuple[int, ...], size: int, device: torch.device) -> tuple[
     x = torch.rand(size, widths[0], generator=generator)
     y = torch.randint(0, max(2, widths[-1]), (size,), generator=generator)
     return x.to(device), (y if widths[-1] > 1 else y.float().unsqueeze(1)).to(device)
+
+
+def _use_threads(recipe: bf.Recipe, widths: tuple[int, ...], size: int) -> None:
+    """As many as `fullcert train` would take, for steps with bounds and without."""
+    trained = sum((inward + 1) * outward for inward, outward in itertools.pairwise(widths))
+    use_threads_for(trained, size, recipe.order * trained if recipe.domain == "zonotope" else None)
 
 
 def plain_step(widths: tuple[int, ...], x: Tensor, y: Tensor) -> Work:
@@ -78,6 +85,7 @@ def next_step(recipe: bf.Recipe, widths: tuple[int, ...], x: Tensor, y: Tensor, 
 
 def measured(recipe: bf.Recipe, widths: tuple[int, ...], size: int, device: torch.device) -> Measured:
     """Steps with bounds and without, taking turns."""
+    _use_threads(recipe, widths, size)
     x, y = batch_of(widths, size, device)
     recipe = recipe.but(loss="ce" if widths[-1] > 1 else "bce")
     with peak(device) as held:
@@ -92,6 +100,7 @@ def measured(recipe: bf.Recipe, widths: tuple[int, ...], size: int, device: torc
 
 def tripwire(recipe: bf.Recipe, widths: tuple[int, ...], size: int, device: torch.device) -> Measured:
     """Steps with the tripwire and without, taking turns."""
+    _use_threads(recipe, widths, size)
     x, y = batch_of(widths, size, device)
     recipe = recipe.but(loss="ce" if widths[-1] > 1 else "bce")
     works = {name: bounded_step(recipe, widths, x, y, name == "with")[0] for name in ("with", "without")}
