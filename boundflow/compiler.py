@@ -59,7 +59,7 @@ VIEWS = frozenset(
     f"aten.{name}"
     for name in "t transpose permute view expand unsqueeze squeeze alias detach select slice diagonal unbind".split()
 )
-IN_ORDER = {"memory_format": torch.contiguous_format}  # a copy that lies in memory as the product did
+IN_ORDER: dict[str, Any] = {"memory_format": torch.contiguous_format}  # a copy that lies in memory as the product did
 MANY_COLUMNS, MANY_TERMS = 16, 64  # of a product: as a vector unit has places, and enough to be worth turning
 _COMPILED: dict[tuple[object, ...], Function] = {}  # of this process
 _LOCK = threading.Lock()  # the settings of the compiler are those of the process
