@@ -28,7 +28,7 @@ import torch
 from torch import Tensor
 
 from . import largest_terms, rounding
-from .on_device import on_device, piece
+from .on_device import on_device, piece, run_of
 from .thread_context import thread
 from .tuning import MODULI_WRITTEN_OUT
 
@@ -154,7 +154,7 @@ def _on_device(rows: Tensor, terms: int, k: int) -> bool:
 
 class _PartColumns(NamedTuple):
     kind: Kind
-    columns: Tensor  # (owners, width); the number of columns where a sample has fewer
+    columns: Tensor  # (owners, width); -1, a column of zeros, where a sample has fewer
     begin: int | None  # where they stand, if in one piece
 
 
@@ -178,13 +178,13 @@ class Columns:
     ):
         summed = [number for number, part in enumerate(table) if part.kind is Kind.BOX and budgets[part.clause] is None]
         self.count, self.parts, self.budgets, self.device = len(owners), len(table), budgets, device
-        self.summed = piece(np.flatnonzero((parts < 0) | np.isin(parts, summed)), device)
+        self.summed = piece(np.flatnonzero((parts < 0) | _one_of(summed, parts)), device)
         self.clauses: list[_ClauseColumns] = []
         for clause, budget in enumerate(budgets):
             members = [n for n, part in enumerate(table) if part.clause == clause and n not in summed]
             # without a budget all terms are added up, so every part has lines for its own owners alone
             for together in [members] if budget is not None else [[n] for n in members]:
-                held = np.flatnonzero(np.isin(parts, together))
+                held = np.flatnonzero(_one_of(together, parts))
                 if not len(held):
                     continue
                 whose = distinct(owners[held])
@@ -294,6 +294,14 @@ class OwnTerms(NamedTuple):
         return rounding.up(added)
 
 
+def _one_of(wanted: Sequence[int], parts: np.ndarray) -> np.ndarray:
+    """Which parts are among the wanted ones, of which there are few: NumPy's own sorts all of them."""
+    found = np.zeros(len(parts), dtype=bool)
+    for number in wanted:
+        found |= parts == number
+    return found
+
+
 def distinct(numbers: np.ndarray) -> np.ndarray:
     """The different numbers in ascending order. NumPy's own hashes them, and is many times slower on sorted ones."""
     if len(numbers) < 2:
@@ -326,5 +334,6 @@ def _part_columns(
     if not len(held):
         return None
     index = by_owner(held, owners, whose)
-    where = piece(index.flatten(), device)
-    return _PartColumns(kind, on_device(index, device), where.start if isinstance(where, slice) else None)
+    run = run_of(index.flatten())
+    index = np.where(index < len(owners), index, -1)  # other columns may follow these
+    return _PartColumns(kind, on_device(index, device), None if run is None else run.start)

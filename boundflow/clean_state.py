@@ -39,7 +39,7 @@ import torch
 from torch import Tensor
 
 from . import rounding
-from .budgets import Kind, Part, term
+from .budgets import Kind, Part, distinct, term
 from .forms import Form
 from .on_device import piece
 from .sample_axis import Samples
@@ -101,7 +101,7 @@ class Excess:
         No other can be among the k largest of all pieces. Which samples they are differs from element to element.
         """
         count = self.samples.budget
-        if count is None or count >= self.beyond.shape[1] or len(np.unique(self.samples.numbers)) < self.samples.count:
+        if count is None or count >= self.beyond.shape[1] or len(distinct(self.samples.numbers)) < self.samples.count:
             return self
         # of nobody, and of none of those in another piece: numbers of samples are not negative
         none = Samples(-1 - (next(_NOBODY) << 32) - np.arange(count), count)

@@ -43,6 +43,7 @@ class View(NamedTuple):
     known: Tensor
     deep: Tensor  # for each known row, its place among the deep rows
     other: Tensor
+    others: np.ndarray  # the same: a GPU need not be asked for them
     run: slice | None  # which derived symbols they are, if those follow each other
     picked: tuple[slice | Tensor, slice | Tensor, slice | Tensor]  # derived, known and deep as slices, where they are
 
@@ -67,14 +68,14 @@ class Expansion:
         """Cached with the rows, and dropped with them."""
         if self not in rows._views:
             device = self.weights.device
-            (derived, which), (known, deep) = self.derived.found(rows.numbers), self.deep.found(rows.numbers)
-            indices = (derived, which[derived], known, deep[known], ~derived & ~known)
-            run = run_of(which[derived])
+            (derived, which), (known, deep) = self.derived.found(rows), self.deep.found(rows)
+            others = np.flatnonzero(~derived & ~known)
+            tables = np.flatnonzero(derived), which[derived], np.flatnonzero(known), deep[known], others
+            slices = [run_of(table) for table in tables]
             with bookkeeping():
-                tables = [np.flatnonzero(x) if x.dtype == bool else x for x in indices]
-                where = [on_device(x, device) for x in tables]
-                first, second, third = (run_of(tables[n]) or where[n] for n in (0, 2, 3))
-            rows._views[self] = View(where[0], where[1], where[2], where[3], where[4], run, (first, second, third))
+                where = [_index(table, run, device) for table, run in zip(tables, slices, strict=True)]
+            picked = slices[0] or where[0], slices[2] or where[2], slices[3] or where[3]
+            rows._views[self] = View(where[0], where[1], where[2], where[3], where[4], others, slices[1], picked)
         return rows._views[self]
 
     def expanded(self, elements: Tensor, rows: Rows, full: bool = False) -> tuple[Tensor, Tensor]:
@@ -161,6 +162,11 @@ class Expansion:
         weights = [deep.place(part.weights.T, part.deep).T for part in parts]
         numbers = np.concatenate([part.derived.numbers for part in parts])
         return Expansion(Rows(numbers), deep, torch.cat(weights).contiguous())
+
+
+def _index(table: np.ndarray, run: slice | None, device: torch.device) -> Tensor:
+    """A table on its device, where a run is counted instead of copied."""
+    return on_device(table, device) if run is None else torch.arange(run.start, run.stop, device=device)
 
 
 def _one_each(coefficients: Tensor) -> Tensor | None:

@@ -50,7 +50,7 @@ def _computed(graph: GraphModule, cut: Sequence[Node], given: Sequence[Tensor]) 
     part.eliminate_dead_code()
     with torch.no_grad():
         values: list[Tensor] = Interpreter(GraphModule(graph, part)).run(*given)
-    return values
+        return [value.clone() for value in values]  # in memory of their own, so that all copies have the same strides
 
 
 def _rest(graph: GraphModule, inputs: Sequence[Node], data: slice, cut: Sequence[Node]) -> GraphModule:

@@ -106,16 +106,16 @@ def _stacked(space: Symbols, state: list[Bounded]) -> tuple[Tensor, Rows, Tensor
     for form in forms:
         rows = rows.union(form.rows)
     expansion = space.expansion or Expansion(NO_ROWS, NO_ROWS, forms[0].center.new_zeros(0, 0))
-    other, deep = Rows(rows.numbers[expansion.view(rows).other.cpu().numpy()]), len(expansion.deep)
+    other, deep = Rows(rows.numbers[expansion.view(rows).others]), len(expansion.deep)
     count, scalars = deep + len(other), sum(form.center.numel() for form in forms)
     stacked, errors, begin = forms[0].generators.new_zeros(scalars, count + scalars), [], 0
     for form in forms:
         generators = form.generators.reshape(len(form.rows), form.center.numel())
-        new = expansion.view(form.rows).other
-        places = other.positions(Rows(form.rows.numbers[new.cpu().numpy()]))
+        view = expansion.view(form.rows)
+        new, places = view.other, other.positions(Rows(form.rows.numbers[view.others]))
         for part in torch.split(generators, _lines(stacked), 1):
             here = stacked[begin : begin + part.shape[1], :count]
-            here[:, :deep], error = expansion.expanded(part.T, form.rows)
+            here[:, :deep], error = expansion.expanded(part.T, form.rows, full=part.is_cuda)
             here[:, deep:][:, places if isinstance(places, slice) else places.to(here.device)] = part[new].T
             errors.append(error)
             begin += len(here)

@@ -6,11 +6,15 @@ Own rows. In a batch of B samples with F features each, sample i's symbols reach
 until positions are summed. So F *own* rows stand for all B F symbols: row f at position i is the symbol (sample i,
 feature f). They carry negative numbers, one per (batch, feature), and work as ordinary rows as long as positions stay
 apart; whatever mixes positions writes them out first.
+
+Runs. Numbers are handed out one after the other, so those of a tensor are a few runs of consecutive ones, however many
+symbols there are: two tensors are matched run by run.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from bisect import bisect_right
+from typing import TYPE_CHECKING, NamedTuple
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -25,6 +29,23 @@ if TYPE_CHECKING:
     from .sample_axis import Samples
 
 CPU = torch.device("cpu")
+FEW_RUNS = 64  # with more, rows are matched one by one
+
+
+class Run(NamedTuple):
+    """Consecutive numbers ``first``, ``first + 1``, ..., which stand at consecutive places."""
+
+    first: int
+    place: int
+    length: int
+
+
+class Shared(NamedTuple):
+    """Rows of a part that stand at consecutive places there, ``at``, and at ``place`` here."""
+
+    at: int
+    place: int
+    length: int
 
 
 class Batch:
@@ -114,7 +135,18 @@ class Rows:
     What was worked out about other rows is forgotten with them: test inputs come and go, parameters stay.
     """
 
-    __slots__ = ("__weakref__", "_meets", "_order", "_positions", "_split", "_unions", "_views", "batch", "numbers")
+    __slots__ = (
+        "__weakref__",
+        "_meets",
+        "_order",
+        "_positions",
+        "_runs",
+        "_split",
+        "_unions",
+        "_views",
+        "batch",
+        "numbers",
+    )
 
     def __init__(self, numbers: np.ndarray, batch: Batch | None = None):
         self.numbers = numbers
@@ -124,6 +156,7 @@ class Rows:
         self._unions: WeakKeyDictionary[Rows, Rows] = WeakKeyDictionary()
         self._positions: WeakKeyDictionary[Rows, slice | Tensor] = WeakKeyDictionary()
         self._order: tuple[np.ndarray, np.ndarray] | None = None
+        self._runs: list[Run] | None = None
         self._split: dict[torch.device, tuple[Rows, slice | Tensor, Tensor]] = {}
 
     def __reduce__(self) -> tuple[type[Rows], tuple[np.ndarray, Batch | None]]:
@@ -132,8 +165,42 @@ class Rows:
     def __len__(self) -> int:
         return len(self.numbers)
 
-    def found(self, numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Which of the numbers are among these rows, and where."""
+    @property
+    def runs(self) -> list[Run]:
+        """The runs of consecutive numbers, ascending."""
+        if self._runs is None:
+            begin = np.concatenate(([0], np.flatnonzero(np.diff(self.numbers) != 1) + 1, [len(self.numbers)]))
+            places = zip(begin.tolist(), np.diff(begin).tolist(), strict=False)
+            self._runs = sorted(Run(int(self.numbers[place]), place, length) for place, length in places if length)
+        return self._runs
+
+    def shared(self, part: Rows) -> list[Shared] | None:
+        """Which rows of ``part`` stand among these, and where, in their order there; None where there are many runs."""
+        if len(self.runs) > FEW_RUNS or len(part.runs) > FEW_RUNS:
+            return None
+        firsts, found = [run.first for run in self.runs], []
+        for wanted in part.runs:
+            for run in self.runs[max(0, bisect_right(firsts, wanted.first) - 1) :]:
+                first, end = max(run.first, wanted.first), min(run.first + run.length, wanted.first + wanted.length)
+                if run.first >= wanted.first + wanted.length:
+                    break
+                if first < end:
+                    at, place = wanted.place + first - wanted.first, run.place + first - run.first
+                    found.append(Shared(at, place, end - first))
+        return sorted(found)
+
+    def found(self, part: Rows) -> tuple[np.ndarray, np.ndarray]:
+        """Which rows of ``part`` are among these, and where."""
+        shared = self.shared(part)
+        if shared is None:
+            return self._found_one_by_one(part.numbers)
+        held, places = np.zeros(len(part), dtype=bool), np.zeros(len(part), dtype=np.int64)
+        for at, place, length in shared:
+            held[at : at + length] = True
+            places[at : at + length] = np.arange(place, place + length)
+        return held, places
+
+    def _found_one_by_one(self, numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         if not len(self.numbers):
             return np.zeros(len(numbers), dtype=bool), np.zeros(len(numbers), dtype=np.int64)
         if self._order is None:
@@ -141,13 +208,8 @@ class Rows:
             self._order = order, self.numbers[order]
         order, ascending = self._order
         last = len(ascending) - 1
-        places = np.clip(numbers - ascending[0], 0, last)  # most often numbers follow each other
-        held = ascending[places] == numbers
-        rest = np.flatnonzero(~held & (numbers > ascending[0]) & (numbers <= ascending[-1]))
-        if len(rest):
-            places[rest] = np.minimum(np.searchsorted(ascending, numbers[rest]), last)
-            held[rest] = ascending[places[rest]] == numbers[rest]
-        return held, order[places]
+        places = np.minimum(np.searchsorted(ascending, numbers), last)
+        return ascending[places] == numbers, order[places]
 
     def union(self, other: Rows) -> Rows:
         """These rows, then those of ``other`` that are new: the longer operand keeps its order."""
@@ -157,10 +219,18 @@ class Rows:
             return other.union(self)
         if other not in self._unions:
             assert self.batch is None or other.batch is None or self.batch is other.batch
-            new = other.numbers[~self.found(other.numbers)[0]]
+            new = self._new(other)
             numbers = np.concatenate((self.numbers, new))
             self._unions[other] = Rows(numbers, self.batch or other.batch) if len(new) else self
         return self._unions[other]
+
+    def _new(self, other: Rows) -> np.ndarray:
+        """The numbers of ``other`` that are not among these."""
+        shared = self.shared(other)
+        if shared is not None and sum(part.length for part in shared) in (0, len(other)):
+            return other.numbers if not shared else other.numbers[:0]
+        new: np.ndarray = other.numbers[~self.found(other)[0]]
+        return new
 
     def meets(self, batch: Batch) -> bool:
         """Whether symbols of the batch stand among these rows already, written out.
@@ -170,7 +240,8 @@ class Rows:
         if thread.arithmetic.shares is not None:
             return thread.arithmetic.shares.spread(self) is not None
         if batch not in self._meets:
-            self._meets[batch] = bool(self.found(batch.distinct.numbers)[0].any())
+            shared = self.shared(batch.distinct)
+            self._meets[batch] = bool(self.found(batch.distinct)[0].any()) if shared is None else bool(shared)
         return self._meets[batch]
 
     def split(self, device: torch.device | None = None) -> tuple[Rows, slice | Tensor, Tensor]:
@@ -191,10 +262,11 @@ class Rows:
         if isinstance(found, Tensor) and found.device != (device or CPU):
             found = None
         if found is None:
-            if np.array_equal(self.numbers[: len(part)], part.numbers):
-                found = slice(0, len(part))
+            shared = self.shared(part)
+            if shared is not None and len(shared) == 1 and shared[0].length == len(part):
+                found = slice(shared[0].place, shared[0].place + len(part))
             else:
-                held, places = self.found(part.numbers)
+                held, places = self.found(part)
                 assert held.all()
                 with bookkeeping():
                     found = piece(places, device or CPU)

@@ -113,6 +113,9 @@ class SampleAxis:
         with bookkeeping():
             positions = torch.arange(1, size + 1, device=device)  # from one: a zero is something else put there
             moved = f(positions.view(self._line(tensor.dim(), self.position, size)).expand(tensor.shape), 0)
+            for axis in range(-moved.dim(), 0):
+                if _looks_along(positions, moved, axis):
+                    return self.at(axis)
             positions = positions.to(moved.device)
             for axis in range(-moved.dim(), 0):
                 if moved.shape[axis] == size:
@@ -125,3 +128,11 @@ class SampleAxis:
         shape = [1] * dims
         shape[axis] = size
         return shape
+
+
+def _looks_along(line: Tensor, view: Tensor, axis: int) -> bool:
+    """Whether a tensor is a view of this line along an axis, and constant along all others: no number is looked at."""
+    if view.data_ptr() != line.data_ptr() or view.shape[axis] != len(line) or view.stride(axis) != 1:
+        return False
+    others = [place for place in range(-view.dim(), 0) if place != axis]
+    return all(view.stride(place) == 0 or view.shape[place] == 1 for place in others)

@@ -11,7 +11,7 @@ reaches come from one set of coefficients.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary, ref
 
 import numpy as np
@@ -59,6 +59,7 @@ class Support:
         # an expansion holds its deep rows, so it is not held itself: else none would ever be forgotten
         self._columns: WeakKeyDictionary[Rows, tuple[ref[Expansion], Known, Columns]] = WeakKeyDictionary()
         self._groups: WeakKeyDictionary[Expansion, tuple[Known, list[Group] | None]] = WeakKeyDictionary()
+        self._owned: tuple[Any, np.ndarray, np.ndarray, Columns] | None = None  # columns of symbols with an owner
 
     def __call__(
         self, form: Form, clean: bool = False, factors: Factors | None = None, comes_again: bool = False
@@ -84,8 +85,8 @@ class Support:
             factors = None
         elements = _Elements(form, expansion, factors)
         own = _Own(self.space, expansion, form, elements.axes) if form.rows.batch is not None else None
-        other = view.other if own is None else own.others(view)
-        columns = self._sorted(form.rows, expansion, other)
+        other, others = (view.other, view.others) if own is None else own.others(view)
+        columns = self._sorted(form.rows, expansion, others)
         if factors is not None and factors.streams and (shares is not None or not len(other)):
             streamed = self._streamed(form, expansion, factors, columns, clean, not len(other))
             if streamed is not None:
@@ -118,7 +119,7 @@ class Support:
         found = self._by_owner(expansion, form.center.device)
         if found is None:
             return None
-        derived = expansion.derived.found(form.rows.numbers)[0]
+        derived = expansion.derived.found(form.rows)[0]
         elements = form.generators[view.picked[0]].squeeze(2).T
         expansion.kept = KeptLines(elements, form.rows.numbers[derived], [group.columns for group in found])
         return expansion.kept
@@ -146,7 +147,7 @@ class Support:
         for held, known, found in kept:
             if known == told and form.same_memory(held):
                 return found
-        made = together(form, expansion, self._sorted(form.rows, expansion, view.other))
+        made = together(form, expansion, self._sorted(form.rows, expansion, view.others))
         kept[:] = [(form, told, made), *kept[: SECOND_FACTORS - 1]]
         return made
 
@@ -232,7 +233,7 @@ class Support:
         boxes = all(part.kind is Kind.BOX for part in self.space.table)
         return boxes and all(budget is None for budget in self.space.budgets)
 
-    def _sorted(self, rows: Rows, expansion: Expansion, other: Tensor) -> Columns:
+    def _sorted(self, rows: Rows, expansion: Expansion, other: np.ndarray) -> Columns:
         """The deep rows and then the other ones, by owner: kept with the rows, or, without others, for all alike."""
         told = self._told()
         key: Rows = rows if len(other) else expansion.deep
@@ -240,7 +241,7 @@ class Support:
         found = known.get(key)
         if found is not None and found[0]() is expansion and found[1] == told:
             return found[2]
-        others = rows.numbers[other.cpu().numpy()]
+        others = rows.numbers[other]
         with bookkeeping():
             owners, parts = self.space.owners_and_parts(others)
             if len(others) and bool((parts == FREE).all()):
@@ -248,9 +249,19 @@ class Support:
             else:
                 known_owners, known_parts = self.space.owners_and_parts(expansion.deep.numbers)
                 of = np.concatenate((known_owners, owners)), np.concatenate((known_parts, parts))
-                columns = Columns(*of, self.space.table, self.space.budgets, other.device)
+                columns = self._columns_of(*of, expansion.weights.device)
         known[key] = ref(expansion), told, columns
         return columns
+
+    def _columns_of(self, owners: np.ndarray, parts: np.ndarray, device: torch.device) -> Columns:
+        """Columns of these owners and parts. Those with an owner are sorted once: steps make other error rows."""
+        of_somebody = np.flatnonzero(parts != FREE)
+        count = int(of_somebody[-1]) + 1 if len(of_somebody) else 0
+        told, known, first = (*self._told(), device), self._owned, (owners[:count], parts[:count])
+        if known is None or known[0] != told or not all(map(np.array_equal, known[1:3], first)):
+            known = told, *first, Columns(*first, self.space.table, self.space.budgets, device)
+            self._owned = known  # at once: another thread may be reading
+        return known[3].and_free(len(parts) - count)
 
     def _told(self) -> Known:
         """What sorted columns depend on besides their rows: budgets may be made smaller for an answer."""
@@ -315,7 +326,7 @@ class _Own:
         assert batch is not None and form.axis is not None
         space.require_known(batch.numbers, batch.parts)
         self.table, self.budgets, self.batch, device = space.table, space.budgets, batch, form.center.device
-        self.rows = rows.split(device)[2]
+        self.rows, self.own = rows.split(device)[2], np.flatnonzero(rows.numbers < 0)
         shape = [1] * form.center.dim()
         shape[form.axis] = len(batch)
         budgeted = [self.budgets[self.table[part].clause] is not None for part in batch.parts.tolist()]
@@ -325,12 +336,16 @@ class _Own:
             self.positions = positions.permute([axis - 1 for axis in axes[1:]]).flatten()
             self.places, self.deep = batch.deep(expansion), len(expansion.deep)
             self.samples = on_device(batch.samples, device)
-            self.all_known = bool((self.places < self.deep).all())
-            self.by_budget = [torch.tensor([b is which for b in budgeted], device=device) for which in (False, True)]
+            self.all_known = not len(expansion.view(batch.distinct).others)
+            self.by_budget = [on_device(np.array([b is which for b in budgeted]), device) for which in (False, True)]
 
-    def others(self, view: View) -> Tensor:
+    def others(self, view: View) -> tuple[Tensor, np.ndarray]:
+        """The other rows that are not own, on their device and as a table."""
+        if len(view.others) == len(self.own):  # as a rule there are no more: own rows are never looked through
+            return view.other[:0], view.others[:0]
+        others = np.setdiff1d(view.others, self.own)
         with bookkeeping():
-            return view.other[~torch.isin(view.other, self.rows)]
+            return on_device(others, self.rows.device), others
 
     def placed(self, coefficients: Tensor, elements: Tensor, begin: int, budgeted: bool) -> Tensor:
         """The coefficients with own ones, within a budget or outside any, added to the deep symbols they stand for.

@@ -294,6 +294,6 @@ class Symbols:
         if expansion is None:
             return generators, rows, generators.new_zeros(generators.shape[1:])
         deep, error = expansion.expanded(generators.T, rows)
-        other = expansion.view(rows).other
-        numbers = np.concatenate((expansion.deep.numbers, rows.numbers[other.cpu().numpy()]))
-        return torch.cat((deep.T, generators[other])), Rows(numbers), error
+        view = expansion.view(rows)
+        numbers = np.concatenate((expansion.deep.numbers, rows.numbers[view.others]))
+        return torch.cat((deep.T, generators[view.other])), Rows(numbers), error

@@ -77,7 +77,7 @@ def deep_numbers(x: Bounded) -> np.ndarray:
     rows, expansion = x.form.dense.rows, x.symbols.expansion if x.symbols is not None else None
     if expansion is None:
         return rows.numbers
-    return np.concatenate((expansion.deep.numbers, rows.numbers[expansion.view(rows).other.cpu().numpy()]))
+    return np.concatenate((expansion.deep.numbers, rows.numbers[expansion.view(rows).others]))
 
 
 def fixed(known: Tracked, samples: np.ndarray, cells: np.ndarray | None, stand_in: bool = False) -> Fixed:

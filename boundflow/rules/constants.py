@@ -27,11 +27,11 @@ def constant(x: Operand, dtype: torch.dtype, device: torch.device) -> Set:
     """
     if isinstance(x, Set):
         return x
-    made = x.to(dtype) if isinstance(x, Tensor) else torch.tensor(x, dtype=dtype, device=device)
+    made = x.to(dtype) if isinstance(x, Tensor) else torch.full((), x, dtype=dtype, device=device)
     if isinstance(x, Tensor):
         exact = x.dtype is dtype and (x.dim() > 0 or float(x).is_integer())
     else:
-        exact = made.item() == x
+        exact = torch.tensor(x, dtype=dtype).item() == x  # asked of the processor: nobody waits for a GPU
     if exact:
         return point(made.clone() if isinstance(x, Tensor) else made)
     return Set(rounding.outward(torch.stack((made, made))))

@@ -37,7 +37,7 @@ def known(room: Room, form: Form) -> Together:
     """Whatever the budgets are, within which the library does not ask."""
     expansion, of_room = room.space.expansion, room.space.support
     assert expansion is not None
-    return together(form, expansion, of_room._sorted(form.rows, expansion, expansion.view(form.rows).other))
+    return together(form, expansion, of_room._sorted(form.rows, expansion, expansion.view(form.rows).others))
 
 
 def corners(s: Tensor, count: int = 12) -> list[Exact]:
