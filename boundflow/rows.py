@@ -8,13 +8,13 @@ feature f). They carry negative numbers, one per (batch, feature), and work as o
 apart; whatever mixes positions writes them out first.
 
 Runs. Numbers are handed out one after the other, so those of a tensor are a few runs of consecutive ones, however many
-symbols there are: two tensors are matched run by run.
+symbols there are: two tensors are matched run by run. Only error rows that a reduction has chosen are more of them.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_right
-from typing import TYPE_CHECKING, NamedTuple
+import itertools
+from typing import TYPE_CHECKING, Any, NamedTuple
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from .sample_axis import Samples
 
 CPU = torch.device("cpu")
-FEW_RUNS = 64  # with more, rows are matched one by one
+FEW_RUNS = 8  # which are compared one by one; more of them as tables
 
 
 class Run(NamedTuple):
@@ -41,7 +41,7 @@ class Run(NamedTuple):
 
 
 class Shared(NamedTuple):
-    """Rows of a part that stand at consecutive places there, ``at``, and at ``place`` here."""
+    """A run of rows that two tensors share: it stands from ``at`` on in one, and from ``place`` on in the other."""
 
     at: int
     place: int
@@ -138,7 +138,6 @@ class Rows:
     __slots__ = (
         "__weakref__",
         "_meets",
-        "_order",
         "_positions",
         "_runs",
         "_split",
@@ -155,8 +154,7 @@ class Rows:
         self._meets: WeakKeyDictionary[Batch, bool] = WeakKeyDictionary()
         self._unions: WeakKeyDictionary[Rows, Rows] = WeakKeyDictionary()
         self._positions: WeakKeyDictionary[Rows, slice | Tensor] = WeakKeyDictionary()
-        self._order: tuple[np.ndarray, np.ndarray] | None = None
-        self._runs: list[Run] | None = None
+        self._runs: np.ndarray | list[Run] | None = None
         self._split: dict[torch.device, tuple[Rows, slice | Tensor, Tensor]] = {}
 
     def __reduce__(self) -> tuple[type[Rows], tuple[np.ndarray, Batch | None]]:
@@ -166,50 +164,42 @@ class Rows:
         return len(self.numbers)
 
     @property
-    def runs(self) -> list[Run]:
-        """The runs of consecutive numbers, ascending."""
+    def runs(self) -> np.ndarray | list[Run]:
+        """The runs of consecutive numbers, ascending: few of them one by one, or a table of firsts, places, lengths."""
         if self._runs is None:
-            begin = np.concatenate(([0], np.flatnonzero(np.diff(self.numbers) != 1) + 1, [len(self.numbers)]))
-            places = zip(begin.tolist(), np.diff(begin).tolist(), strict=False)
-            self._runs = sorted(Run(int(self.numbers[place]), place, length) for place, length in places if length)
+            numbers = self.numbers
+            begin = np.concatenate(([0], np.flatnonzero(numbers[1:] - numbers[:-1] != 1) + 1, [len(numbers)]))
+            if len(begin) > FEW_RUNS and len(numbers):
+                table = np.stack((numbers[begin[:-1]], begin[:-1], np.diff(begin)))
+                self._runs = table[:, np.argsort(table[0])]
+            else:
+                pairs = itertools.pairwise(begin.tolist() if len(numbers) else [])
+                self._runs = sorted(Run(int(numbers[place]), place, end - place) for place, end in pairs)
         return self._runs
 
-    def shared(self, part: Rows) -> list[Shared] | None:
-        """Which rows of ``part`` stand among these, and where, in their order there; None where there are many runs."""
-        if len(self.runs) > FEW_RUNS or len(part.runs) > FEW_RUNS:
-            return None
-        firsts, found = [run.first for run in self.runs], []
-        for wanted in part.runs:
-            for run in self.runs[max(0, bisect_right(firsts, wanted.first) - 1) :]:
-                first, end = max(run.first, wanted.first), min(run.first + run.length, wanted.first + wanted.length)
-                if run.first >= wanted.first + wanted.length:
-                    break
-                if first < end:
-                    at, place = wanted.place + first - wanted.first, run.place + first - run.first
-                    found.append(Shared(at, place, end - first))
-        return sorted(found)
+    def shared(self, part: Rows) -> list[Shared]:
+        """Which rows of ``part`` stand among these, and where: the overlaps of all runs."""
+        ours, theirs = self.runs, part.runs
+        if isinstance(ours, list) and isinstance(theirs, list):
+            pairs = itertools.product(ours, theirs)
+            return [Shared(*overlap) for run, wanted in pairs if (overlap := _overlap(run, wanted))[2] > 0]
+        return _shared(
+            *(np.array(runs).reshape(-1, 3).T if isinstance(runs, list) else runs for runs in (ours, theirs))
+        )
 
     def found(self, part: Rows) -> tuple[np.ndarray, np.ndarray]:
         """Which rows of ``part`` are among these, and where."""
-        shared = self.shared(part)
-        if shared is None:
-            return self._found_one_by_one(part.numbers)
         held, places = np.zeros(len(part), dtype=bool), np.zeros(len(part), dtype=np.int64)
-        for at, place, length in shared:
-            held[at : at + length] = True
-            places[at : at + length] = np.arange(place, place + length)
+        shared = self.shared(part)
+        if len(shared) <= FEW_RUNS:
+            for at, place, length in shared:
+                held[at : at + length] = True
+                places[at : at + length] = np.arange(place, place + length)
+        else:
+            at, place, length = np.array(shared).T
+            where = _counted(at, length)
+            held[where], places[where] = True, _counted(place, length)
         return held, places
-
-    def _found_one_by_one(self, numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        if not len(self.numbers):
-            return np.zeros(len(numbers), dtype=bool), np.zeros(len(numbers), dtype=np.int64)
-        if self._order is None:
-            order = np.argsort(self.numbers, kind="stable")
-            self._order = order, self.numbers[order]
-        order, ascending = self._order
-        last = len(ascending) - 1
-        places = np.minimum(np.searchsorted(ascending, numbers), last)
-        return ascending[places] == numbers, order[places]
 
     def union(self, other: Rows) -> Rows:
         """These rows, then those of ``other`` that are new: the longer operand keeps its order."""
@@ -226,9 +216,9 @@ class Rows:
 
     def _new(self, other: Rows) -> np.ndarray:
         """The numbers of ``other`` that are not among these."""
-        shared = self.shared(other)
-        if shared is not None and sum(part.length for part in shared) in (0, len(other)):
-            return other.numbers if not shared else other.numbers[:0]
+        known = sum(run.length for run in self.shared(other))
+        if known in (0, len(other)):
+            return other.numbers[known:]
         new: np.ndarray = other.numbers[~self.found(other)[0]]
         return new
 
@@ -240,8 +230,7 @@ class Rows:
         if thread.arithmetic.shares is not None:
             return thread.arithmetic.shares.spread(self) is not None
         if batch not in self._meets:
-            shared = self.shared(batch.distinct)
-            self._meets[batch] = bool(self.found(batch.distinct)[0].any()) if shared is None else bool(shared)
+            self._meets[batch] = bool(self.shared(batch.distinct))
         return self._meets[batch]
 
     def split(self, device: torch.device | None = None) -> tuple[Rows, slice | Tensor, Tensor]:
@@ -263,13 +252,12 @@ class Rows:
             found = None
         if found is None:
             shared = self.shared(part)
-            if shared is not None and len(shared) == 1 and shared[0].length == len(part):
+            assert sum(run.length for run in shared) == len(part)
+            if len(shared) == 1:
                 found = slice(shared[0].place, shared[0].place + len(part))
             else:
-                held, places = self.found(part)
-                assert held.all()
                 with bookkeeping():
-                    found = piece(places, device or CPU)
+                    found = piece(self.found(part)[1], device or CPU)
             self._positions[part] = found
         return found
 
@@ -290,6 +278,28 @@ class Rows:
             generators[where] += more
             return generators
         return generators.index_add_(0, where, more)
+
+
+def _overlap(run: Any, wanted: Any, largest: Any = max, smallest: Any = min) -> tuple[Any, Any, Any]:
+    """Where what runs share with wanted ones begins among those, and here, and its length."""
+    (first, place, length), (number, at, count) = run, wanted
+    begin = largest(first, number)
+    return at + begin - number, place + begin - first, smallest(first + length, number + count) - begin
+
+
+def _shared(ours: np.ndarray, theirs: np.ndarray) -> list[Shared]:
+    """Runs of one tensor do not overlap, so those that meet a run of the other follow each other."""
+    first, wanted = ours[0], theirs[0]
+    begin = np.searchsorted(first + ours[2], wanted, "right")
+    count = np.maximum(np.searchsorted(first, wanted + theirs[2], "left") - begin, 0)
+    overlap = _overlap(ours[:, _counted(begin, count)], np.repeat(theirs, count, 1), np.maximum, np.minimum)
+    return [Shared(*run) for run in np.stack(overlap, 1).tolist()]
+
+
+def _counted(begin: np.ndarray, count: np.ndarray) -> np.ndarray:
+    """From each beginning so many numbers on, one after the other."""
+    total = np.cumsum(count)
+    return np.repeat(begin - total + count, count) + np.arange(total[-1] if len(total) else 0)
 
 
 NO_ROWS = Rows(np.empty(0, dtype=np.int64))

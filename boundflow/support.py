@@ -371,7 +371,7 @@ class _Own:
             for number, part in enumerate(self.table):
                 held = np.flatnonzero(self.batch.parts == number)
                 if part.clause == clause and len(held) and not (clean and budget is not None):
-                    values.append(torch.stack(term(part.kind, own[:, torch.from_numpy(held).to(own.device)])))
+                    values.append(torch.stack(term(part.kind, own[:, on_device(held, own.device)])))
             if values:
                 terms.append(OwnTerms(clause, torch.stack(values).sum(0), samples))  # `Columns.reach` counts parts
         return terms

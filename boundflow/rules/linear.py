@@ -170,7 +170,7 @@ def as_tensor(x: Operand, like: Tensor) -> Tensor:
     x = value(x)
     if isinstance(x, Tensor):
         return x.to(dtype=like.dtype, device=like.device if x.dim() == 0 else None)
-    return torch.tensor(x, dtype=like.dtype, device=like.device)
+    return torch.full((), x, dtype=like.dtype, device=like.device)  # nobody waits for a GPU
 
 
 def combination(

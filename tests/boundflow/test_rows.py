@@ -28,7 +28,7 @@ def some_rows(draw: st.DrawFn) -> Rows:
 @given(some_rows(), some_rows(), st.booleans())
 def test_rows_are_found_by_their_numbers(here: Rows, part: Rows, few: bool) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(room, "FEW_RUNS", 64 if few else 0)
+        patch.setattr(room, "FEW_RUNS", 8 if few else 0)
         held, places = here.found(part)
         known = here.numbers.tolist()
         assert held.tolist() == [number in known for number in part.numbers.tolist()]
@@ -45,11 +45,14 @@ def test_rows_are_found_by_their_numbers(here: Rows, part: Rows, few: bool) -> N
             assert here.meets(batch) is bool(held.any())
 
 
-@given(some_rows())
-def test_runs_are_the_numbers(rows: Rows) -> None:
-    found = {run.place + n: run.first + n for run in rows.runs for n in range(run.length)}
+@given(some_rows(), st.booleans())
+def test_runs_are_the_numbers(rows: Rows, few: bool) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(room, "FEW_RUNS", 8 if few else 0)
+        runs = rows.runs if isinstance(rows.runs, list) else [tuple(run) for run in rows.runs.T.tolist()]
+    found = {place + n: first + n for first, place, length in runs for n in range(length)}
     assert [found[place] for place in range(len(rows))] == rows.numbers.tolist()
-    assert [run.first for run in rows.runs] == sorted(run.first for run in rows.runs)
+    assert runs == sorted(runs) and all(length > 0 for _, _, length in runs)
 
 
 @pytest.mark.parametrize("kind", list(Kind))
