@@ -13,6 +13,7 @@ from . import rounding
 from .bounded import Bounded
 from .rules.linear import sub
 from .rules.structural import selected
+from .sets import Set
 
 
 @dataclass(frozen=True)
@@ -87,13 +88,18 @@ def leads(logits: Bounded) -> Tensor:
     found = [logits.lower[:, c] - logits.upper[:, every != c].amax(1) for c in every.tolist()]
     lead = rounding.outward(torch.stack(found, 1).expand(2, -1, -1))[0]
     best = logits.form.center.argmax(1, keepdim=True)
+    others = every[:-1] + (every[:-1] >= best)
+    sharp = sub(_taken(logits.set, best), _taken(logits.set, others)).bounds[0].amin(1, keepdim=True)
+    return lead.scatter(1, best, torch.maximum(sharp, lead.gather(1, best)))
+
+
+def _taken(logits: Set, classes: Tensor) -> Set:
+    """The logits of these classes of each sample, (N, any number)."""
 
     def taken(tensor: Tensor, leading: int) -> Tensor:
-        return torch.take_along_dim(tensor, best.view(*[1] * leading, *best.shape), -1)
+        return torch.take_along_dim(tensor, classes.view(*[1] * leading, *classes.shape), -1)
 
-    difference = sub(selected(logits.set, taken), logits.set)
-    sharp = difference.bounds[0].masked_fill(every == best, torch.inf).amin(1, keepdim=True)
-    return lead.scatter(1, best, torch.maximum(sharp, lead.gather(1, best)))
+    return selected(logits, taken)
 
 
 def plain_leads(logits: Tensor, label: Tensor) -> Tensor:
