@@ -27,7 +27,7 @@ from fullcert.datasets import Dataset, Split, load
 from fullcert.reproduce.experiments import Case, Outcome, Scale, Setting, experiment
 
 GPU_MEMORY, CPU_MEMORY = 1e11, 2.0**34
-GPU_INPUTS, CPU_INPUTS = 2048, 256  # of a test set, answered for at a time
+GPU_INPUTS, CPU_INPUTS = 4096, 256  # of a test set, answered for at a time
 PER_STEP = "AGT lets the attacker touch k other samples in every step, as our intervals do; our k is for the whole run."
 
 

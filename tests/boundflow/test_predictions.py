@@ -16,6 +16,7 @@ import boundflow as bf
 from boundflow import rounding
 from boundflow.bounded import Bounded
 from boundflow.cuts import Boxes, _halved, middles
+from boundflow.prediction import leads
 from boundflow.rows import Batch, Rows
 from boundflow.rules import corners
 from boundflow.threats import Linf
@@ -38,6 +39,19 @@ def test_columns_that_move_together() -> None:
     assert 6 - 1e-9 < product.lower.item() <= 6 and 12 <= product.upper.item() < 12 + 1e-9
     below = -columns @ bf.interval(torch.ones(2, 1).double(), 2 * torch.ones(2, 1).double())
     assert -12 - 1e-9 < below.lower.item() <= -12 and -6 <= below.upper.item() < -6 + 1e-9
+
+
+@pytest.mark.parametrize("best", range(3))
+@pytest.mark.parametrize("classes", [2, 3])
+def test_leads_are_those_of_differences_with_all_other_classes(best: int, classes: int) -> None:
+    """All logits move together by one, so each class is ahead by what it is ahead by: its intervals overlap."""
+    best = min(best, classes - 1)
+    symbols = bf.Symbols()
+    x = lifted(torch.tensor([[[-1.0]], [[1.0]]], dtype=torch.float64), symbols)
+    ahead = torch.tensor([[0.25, 0.125, 0.5]], dtype=torch.float64)[:, :classes]
+    ahead[0, best] = 1.0
+    found = leads(x + ahead)[0, best].item()
+    assert 0 <= 1 - ahead[0, torch.arange(classes) != best].max().item() - found < 1e-9
 
 
 @pytest.fixture

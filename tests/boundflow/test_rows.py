@@ -93,3 +93,4 @@ def test_samples_are_followed_along_views_and_copies(f: object, position: int | 
 def test_samples_are_followed_where_other_axes_are_as_long() -> None:
     moved = SAMPLES.moved(torch.zeros(3, 3), lambda x, lead: x.transpose(0, 1))
     assert moved is not None and moved.position == -1
+    assert SAMPLES.moved(torch.zeros(3, 3), lambda x, lead: x[:1]) is None  # the first sample, three times
