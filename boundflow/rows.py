@@ -14,6 +14,7 @@ symbols there are: two tensors are matched run by run. Only error rows that a re
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 from weakref import WeakKeyDictionary
 
@@ -62,8 +63,11 @@ class Batch:
             distinct, places = np.unique(numbers, return_inverse=True)
         self.distinct, self.places = Rows(distinct), torch.from_numpy(places.reshape(numbers.shape))
         self._places_on: dict[torch.device, Tensor] = {CPU: self.places}
-        self._deep: dict[Expansion, Tensor] = {}
-        self.whose: Samples | None = None  # as sets know them: `Samples.of`
+        self._deep: WeakKeyDictionary[Expansion, Tensor] = WeakKeyDictionary()
+        self.whose: Callable[[], Samples | None] = lambda: None  # as sets know them, while any does: `Samples.of`
+
+    def __reduce__(self) -> tuple[type[Batch], tuple[Any, ...]]:
+        return Batch, (self.numbers, self.first, self.samples, self.parts, self.guests)
 
     def __len__(self) -> int:
         return len(self.numbers)
@@ -125,7 +129,7 @@ class Batch:
                 place = torch.full((len(self.distinct),), len(expansion.deep), device=view.known.device)
                 place[view.known] = view.deep
                 found = place[self.places_on(place.device)]
-            self._deep = {expansion: found}  # at once: another thread may be reading
+            self._deep = WeakKeyDictionary({expansion: found})  # at once: another thread may be reading
         return found
 
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from weakref import ref
 
 import numpy as np
 import torch
@@ -45,14 +46,17 @@ class Samples:
     @classmethod
     def of(cls, batch: Batch, budget: int | None = None, zero_when_clean: frozenset[int] = frozenset()) -> Samples:
         """The samples of a batch, which are the same object each time the batch is lifted."""
-        held = batch.whose
+        held = batch.whose()
         if held is None or (held.budget, held.zero_when_clean) != (budget, zero_when_clean):
-            held = batch.whose = cls(batch.samples, budget, zero_when_clean, batch)
+            held = cls(batch.samples, budget, zero_when_clean, batch)
+            batch.whose = ref(held)
         return held
 
     @cached_property
     def _grouped(self) -> tuple[int, Tensor]:
         """How many different samples there are, and which of them each position holds."""
+        if bool((self.numbers[1:] > self.numbers[:-1]).all()):  # as in training on all samples
+            return self.count, torch.arange(self.count)
         distinct, places = np.unique(self.numbers, return_inverse=True)
         return len(distinct), torch.from_numpy(places)
 

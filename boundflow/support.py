@@ -55,11 +55,17 @@ class Support:
     """
 
     def __init__(self, space: Symbols, parent: Support | None = None):
-        self.space, self.parent = space, parent
+        self._space, self.parent = ref(space), parent  # who holds it: rows of a run go with the run, and not later
         # an expansion holds its deep rows, so it is not held itself: else none would ever be forgotten
         self._columns: WeakKeyDictionary[Rows, tuple[ref[Expansion], Known, Columns]] = WeakKeyDictionary()
         self._groups: WeakKeyDictionary[Expansion, tuple[Known, list[Group] | None]] = WeakKeyDictionary()
         self._owned: tuple[Any, np.ndarray, np.ndarray, Columns] | None = None  # columns of symbols with an owner
+
+    @property
+    def space(self) -> Symbols:
+        space = self._space()
+        assert space is not None, "a support is asked by its space, or by one that holds it"
+        return space
 
     def __call__(
         self, form: Form, clean: bool = False, factors: Factors | None = None, comes_again: bool = False

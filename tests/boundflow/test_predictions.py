@@ -373,3 +373,29 @@ def test_answers_leave_nothing_behind(loaded: bool, tmp_path: Path) -> None:
     assert not any(other.guests for other in kept if isinstance(other, Batch))
     for name in ("label", "certified", "lower", "upper", "width"):
         assert torch.equal(*(getattr(answer, name) for answer in answers))
+
+
+def test_nothing_of_a_run_waits_for_the_garbage_collector() -> None:
+    """Rows are the largest tensors there are: with what holds them gone, they are."""
+
+    def run() -> None:
+        model = nn.Sequential(nn.Linear(6, 32), nn.ReLU(), nn.Linear(32, 2)).double()
+        x = torch.randn(60, 6, dtype=torch.float64)
+        recipe = bf.Recipe(loss="ce", optimizer_options={"lr": 0.5}, epochs=3, order=6, memory=3e7)
+        threat = bf.threats.AtMost(5, Linf(0.01))
+        certificate = bf.certify(model, (x, (x[:, 0] > 0).long()), recipe, threat=threat, progress=False)
+        assert len(pickle.loads(pickle.dumps(certificate)).predict(x).label) == len(x)
+
+    def held() -> int:
+        tensors = (one for one in gc.get_objects() if type(one) is Tensor)
+        return sum({one.data_ptr(): one.untyped_storage().nbytes() for one in tensors}.values())
+
+    run()
+    gc.collect()
+    before = held()
+    gc.disable()
+    try:
+        run()
+        assert held() <= before
+    finally:
+        gc.enable()
