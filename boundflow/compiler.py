@@ -59,6 +59,7 @@ VIEWS = frozenset(
     f"aten.{name}"
     for name in "t transpose permute view expand unsqueeze squeeze alias detach select slice diagonal unbind".split()
 )
+SMALL_RESULT = 2**16  # numbers; to copy more takes longer than to launch a copy
 IN_ORDER: dict[str, Any] = {"memory_format": torch.contiguous_format}  # a copy that lies in memory as the product did
 MANY_COLUMNS, MANY_TERMS = 16, 64  # of a product: as a vector unit has places, and enough to be worth turning
 _COMPILED: dict[tuple[object, ...], Function] = {}  # of this process
@@ -212,14 +213,33 @@ class Replayed:
     """A function whose launches on a GPU were recorded once: calling it copies inputs in, replays, copies out.
 
     Inputs that are the same tensor as the last time, such as the data, are not copied again; they must not have been
-    written to, which their version tells.
+    written to, which their version tells. Every copy is a launch, so small results of one dtype are one tensor.
     """
 
     def __init__(self, function: Function, given: Sequence[Tensor]):
         self.inputs = [x.detach().clone() for x in given]
         self._held = [(id(x), x._version) for x in given]
         self._given = list(given)  # so that no other tensor gets the same id
-        self.outputs, self._replay = self._recorded(function)
+        self._places: list[
+            tuple[int, int, torch.Size]
+        ] = []  # of each result: in which tensor, from where on, its shape
+        self.outputs, self._replay = self._recorded(self._packed(function))
+
+    def _packed(self, function: Function) -> Function:
+        """The same function with small results of one dtype in one tensor."""
+
+        def packed(*inputs: Tensor) -> tuple[Tensor, ...]:
+            outputs = function(*inputs)
+            kinds = [x.dtype if x.numel() <= SMALL_RESULT else number for number, x in enumerate(outputs)]
+            groups = {kind: [x for x, own in zip(outputs, kinds, strict=True) if own == kind] for kind in kinds}
+            begin, self._places = dict.fromkeys(groups, 0), []
+            for x, kind in zip(outputs, kinds, strict=True):
+                self._places.append((list(groups).index(kind), begin[kind], x.shape))
+                begin[kind] += x.numel()
+            flat = ([x.reshape(-1) for x in group] for group in groups.values())
+            return tuple(torch.cat(group) if len(group) > 1 else group[0] for group in flat)
+
+        return packed
 
     def _recorded(self, function: Function) -> tuple[tuple[Tensor, ...], Callable[[], None]]:
         stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
@@ -234,9 +254,14 @@ class Replayed:
         return outputs, graph.replay
 
     def __call__(self, *given: Tensor) -> tuple[Tensor, ...]:
-        for number, (held, x) in enumerate(zip(self.inputs, given, strict=True)):
+        changed: dict[torch.dtype, list[int]] = {}
+        for number, x in enumerate(given):
             if self._held[number] != (id(x), x._version):
-                held.copy_(x)
+                changed.setdefault(x.dtype, []).append(number)
                 self._held[number], self._given[number] = (id(x), x._version), x
+        with torch.no_grad():
+            for numbers in changed.values():
+                torch._foreach_copy_([self.inputs[n] for n in numbers], [given[n] for n in numbers])
         self._replay()
-        return tuple(output.clone() for output in self.outputs)
+        copies = [output.clone() for output in self.outputs]
+        return tuple(copies[which][begin : begin + shape.numel()].view(shape) for which, begin, shape in self._places)

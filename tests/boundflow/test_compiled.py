@@ -401,3 +401,18 @@ def test_inputs_that_did_not_change_are_not_copied_again(monkeypatch: pytest.Mon
     fixed.mul_(4)  # a new version of the same tensor
     first, second = replayed(fixed, other), replayed(fixed, torch.ones(2))
     assert first[0].tolist() == [4.0, 4.0] and second[0].tolist() == [5.0, 5.0]
+
+
+@pytest.mark.parametrize("small", [0, 3, 2**16])
+def test_small_results_are_copied_together(small: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compiler, "SMALL_RESULT", small)
+    monkeypatch.setattr(compiler.Replayed, "_recorded", lambda self, function: (function(*self.inputs), lambda: None))
+
+    def results(x: Tensor) -> tuple[Tensor, ...]:
+        return x.t(), x > 1, x[0], x.sum(), x < 2, x.double()
+
+    x = torch.arange(6.0).view(2, 3)
+    replayed = compiler.Replayed(results, [x])
+    assert len(replayed.outputs) == {0: 6, 3: 5, 2**16: 3}[small]
+    for found, expected in zip(replayed(x), results(x), strict=True):
+        assert found.dtype is expected.dtype and torch.equal(found, expected)
