@@ -92,9 +92,9 @@ class Tripwire:
             pairs = list(_pairs(self.nominal, self.certified))
         if not pairs:
             return
-        lower = torch.cat([sets.set.bounds[0].flatten() for _, sets, _ in pairs])
-        upper = torch.cat([sets.set.bounds[1].flatten() for _, sets, _ in pairs])
-        value = torch.cat([value.detach().flatten() for _, _, value in pairs])
+        lower, upper = torch.cat([sets.set.bounds.flatten(1) for _, sets, _ in pairs], 1)
+        with torch.no_grad():
+            value = torch.cat([value.flatten() for _, _, value in pairs])
         inside = (lower <= value) & (value <= upper)
         sizes = [(name, value.numel()) for name, _, value in pairs]
         self._pending.append((number, sizes, inside))
