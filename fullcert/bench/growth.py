@@ -9,7 +9,7 @@ import torch
 import boundflow as bf
 from fullcert.bench.cases import Measured, case
 from fullcert.bench.measuring import seconds, taking_turns
-from fullcert.bench.steps import batch_of, bounded_step, next_step
+from fullcert.bench.steps import batch_of, bounded_step, next_step, use_threads_of
 
 ROUNDS = 3
 WIDTHS, BATCH, ORDER = (10, 20, 1), 100, 10
@@ -30,6 +30,7 @@ def slope(sizes: list[float], values: list[float]) -> float:
 
 @case("growth", "how the cost on zonotopes grows with parameters, samples, rows, classes, depth and steps")
 def growth(device: torch.device) -> Measured:
+    use_threads_of(bf.Recipe(domain="zonotope", order=ORDER), WIDTHS, BATCH)
     found: dict[str, object] = {}
     for name, sizes in GROWTH.items():
         works = {}

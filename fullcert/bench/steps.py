@@ -40,7 +40,7 @@ def batch_of(widths: tuple[int, ...], size: int, device: torch.device) -> tuple[
     return x.to(device), (y if widths[-1] > 1 else y.float().unsqueeze(1)).to(device)
 
 
-def _use_threads(recipe: bf.Recipe, widths: tuple[int, ...], size: int) -> None:
+def use_threads_of(recipe: bf.Recipe, widths: tuple[int, ...], size: int) -> None:
     """As many as `fullcert train` would take, for steps with bounds and without."""
     trained = sum((inward + 1) * outward for inward, outward in itertools.pairwise(widths))
     use_threads_for(trained, size, recipe.order * trained if recipe.domain == "zonotope" else None)
@@ -85,7 +85,7 @@ def next_step(recipe: bf.Recipe, widths: tuple[int, ...], x: Tensor, y: Tensor, 
 
 def measured(recipe: bf.Recipe, widths: tuple[int, ...], size: int, device: torch.device) -> Measured:
     """Steps with bounds and without, taking turns."""
-    _use_threads(recipe, widths, size)
+    use_threads_of(recipe, widths, size)
     x, y = batch_of(widths, size, device)
     recipe = recipe.but(loss="ce" if widths[-1] > 1 else "bce")
     with peak(device) as held:
@@ -100,7 +100,7 @@ def measured(recipe: bf.Recipe, widths: tuple[int, ...], size: int, device: torc
 
 def tripwire(recipe: bf.Recipe, widths: tuple[int, ...], size: int, device: torch.device) -> Measured:
     """Steps with the tripwire and without, taking turns."""
-    _use_threads(recipe, widths, size)
+    use_threads_of(recipe, widths, size)
     x, y = batch_of(widths, size, device)
     recipe = recipe.but(loss="ce" if widths[-1] > 1 else "bce")
     works = {name: bounded_step(recipe, widths, x, y, name == "with")[0] for name in ("with", "without")}
