@@ -208,7 +208,7 @@ class Bounded(torch.Tensor):
     def __torch_dispatch__(  # type: ignore[override]
         cls, func: OpOverload, types: object, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        rule = RULES.get(func)
+        rule = RULES.by_identity.get(id(func))
         if rule is None:
             raise UnsupportedOperator(
                 f"{func} has no rule for bounded tensors. Guessing one would give bounds that may be wrong, so "
@@ -280,7 +280,9 @@ def unwrapped_all(operands: Iterable[object]) -> tuple[list[Any], Arithmetic]:
     sets: list[Any] = []
     for operand in operands:
         if type(operand) is Bounded:
-            held = operand._checked().set
+            if operand._version != operand._recorded:
+                operand._checked()
+            held = operand.set
             sets.append(held)
             if held.symbols is not space:
                 space = held.symbols

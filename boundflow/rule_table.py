@@ -34,7 +34,23 @@ class Rule:
     of_tensors: bool = False  # asks for the tensors themselves, whose layout sets do not have
 
 
-RULES: dict[OpOverload, Rule] = {}
+class Rules(dict[OpOverload, Rule]):
+    """The rule of every operator, also by its identity: PyTorch has one object for each, and is slow to hash it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.by_identity: dict[int, Rule] = {}
+
+    def __setitem__(self, operator: OpOverload, rule: Rule) -> None:
+        super().__setitem__(operator, rule)
+        self.by_identity[id(operator)] = rule
+
+    def __delitem__(self, operator: OpOverload) -> None:
+        super().__delitem__(operator)
+        del self.by_identity[id(operator)]
+
+
+RULES = Rules()
 FUNCTIONS: dict[Callable[..., Any], Callable[..., Any]] = {}
 
 

@@ -231,17 +231,19 @@ def checked(operator: str, bounds: Tensor, symbols: Symbols | None) -> None:
     if not bounds.numel():
         return
     lower, upper = bounds.unbind(0)
-    if thread.arithmetic.deferred is not None:
+    arithmetic = thread.arithmetic
+    if arithmetic.deferred is not None:
         width = upper - lower
-        thread.arithmetic.deferred.append(((width >= 0) & (width < math.inf)).all())
+        arithmetic.deferred.append(((width >= 0) & (width < math.inf)).all())
         return
     least, most = torch.aminmax(upper - lower)
-    step, late = symbols.steps if symbols is not None else None, thread.arithmetic.late
+    late = arithmetic.late
     if late is not None and not late.over and bounds.is_cuda:
-        late.hold(operator, step, least, most)
+        late.hold(operator, symbols.steps if symbols is not None else None, least, most)
     elif not (least.item() >= 0 and most.item() < math.inf):
         crossed = int((lower > upper).sum())
         which = f"{crossed or int((~torch.isfinite(upper - lower)).sum())} of {lower.numel()}"
+        step = symbols.steps if symbols is not None else None
         require_order(operator, step, -1.0 if crossed else 0.0, math.inf, which)
 
 
