@@ -280,9 +280,7 @@ def unwrapped_all(operands: Iterable[object]) -> tuple[list[Any], Arithmetic]:
     sets: list[Any] = []
     for operand in operands:
         if type(operand) is Bounded:
-            if operand._version != operand._recorded:
-                operand._checked()
-            held = operand.set
+            held = operand._checked().set
             sets.append(held)
             if held.symbols is not space:
                 space = held.symbols

@@ -92,7 +92,7 @@ class Tripwire:
             pairs = list(_pairs(self.nominal, self.certified))
         if not pairs:
             return
-        lower, upper = torch.cat([sets.set.bounds.flatten(1) for _, sets, _ in pairs], 1)
+        lower, upper = torch.cat([sets.set.bounds.reshape(2, -1) for _, sets, _ in pairs], 1)
         with torch.no_grad():
             value = torch.cat([value.flatten() for _, _, value in pairs])
         inside = (lower <= value) & (value <= upper)
