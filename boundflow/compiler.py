@@ -22,6 +22,7 @@ from torch.fx import GraphModule, Interpreter, Node
 
 from .step_state import NotTraceable
 from .traced import Function
+from .tuning import MANY_COLUMNS, MANY_TERMS, SMALL_RESULT
 
 # nothing reordered or contracted, and tanh as it is: ``2 sigmoid(2 x) - 1`` would cancel
 FLAGS: dict[str, object] = {
@@ -59,9 +60,7 @@ VIEWS = frozenset(
     f"aten.{name}"
     for name in "t transpose permute view expand unsqueeze squeeze alias detach select slice diagonal unbind".split()
 )
-SMALL_RESULT = 2**16  # numbers; to copy more takes longer than to launch a copy
 IN_ORDER: dict[str, Any] = {"memory_format": torch.contiguous_format}  # a copy that lies in memory as the product did
-MANY_COLUMNS, MANY_TERMS = 16, 64  # of a product: as a vector unit has places, and enough to be worth turning
 _COMPILED: dict[tuple[object, ...], Function] = {}  # of this process
 _LOCK = threading.Lock()  # the settings of the compiler are those of the process
 
@@ -220,9 +219,8 @@ class Replayed:
         self.inputs = [x.detach().clone() for x in given]
         self._held = [(id(x), x._version) for x in given]
         self._given = list(given)  # so that no other tensor gets the same id
-        self._places: list[
-            tuple[int, int, torch.Size]
-        ] = []  # of each result: in which tensor, from where on, its shape
+        # of each result: in which of the recorded ones it stands, from where on, and its shape
+        self._places: list[tuple[int, int, torch.Size]] = []
         self.outputs, self._replay = self._recorded(self._packed(function))
 
     def _packed(self, function: Function) -> Function:
