@@ -26,7 +26,7 @@ def internal(forward: Callable[Concatenate[Any, Arguments], Set]) -> Callable[Co
 
     @wraps(forward)
     def run(ctx: Any, /, *args: Arguments.args, **kwargs: Arguments.kwargs) -> Bounded:
-        ctx.arithmetic = unwrapped_all(args)[1]
+        ctx.arithmetic = unwrapped_all([x for x in args if type(x) is Bounded])[1]
         with torch._C.DisableTorchFunctionSubclass(), using(ctx.arithmetic):
             made: Bounded = wrapped(forward(ctx, *args, **kwargs))
             return made

@@ -48,6 +48,8 @@ def layout_of(func: OpOverload) -> Layout:
         return _same
     if func is aten.t.default:
         return _transposed
+    if func is aten.expand.default:
+        return _expanded
     return _asked_once if (func.is_view and func not in IN_ORDER) or func in LAYING_OUT else by_operands
 
 
@@ -61,6 +63,11 @@ def _same(func: OpOverload, args: Operands, kwargs: Options) -> tuple[Strides, .
 
 def _transposed(func: OpOverload, args: Operands, kwargs: Options) -> tuple[Strides, ...]:
     return (args[0].stride()[::-1],)
+
+
+def _expanded(func: OpOverload, args: Operands, kwargs: Options) -> tuple[Strides, ...]:
+    """A number that is repeated, as in the backward pass of a mean, takes no step in memory along any axis."""
+    return ((0,) * len(args[1]),) if not args[0].dim() else _asked_once(func, args, kwargs)
 
 
 def by_operands(func: OpOverload, args: Operands, kwargs: Options) -> tuple[Strides, ...]:
@@ -77,7 +84,7 @@ def by_operands(func: OpOverload, args: Operands, kwargs: Options) -> tuple[Stri
 def _asked_once(func: OpOverload, args: Operands, kwargs: Options) -> tuple[Strides, ...]:
     """What PyTorch answers, which is remembered."""
     try:
-        key = func, _key(args), _key(tuple(kwargs.items()))
+        key = id(func), _key(args), _key(tuple(kwargs.items()))  # one object for each operator, which is slow to hash
         found = _answers.get(key)
     except TypeError:
         return _asked(func, args, kwargs)

@@ -19,7 +19,7 @@ from . import layout, rounding
 from .bounded import Bounded, exact
 from .errors import BoundFlowError, CrossedBounds, MixedTensors, UnsupportedOperator, UnsupportedProgram, WideBounds
 from .forms import ball_form
-from .sets import Set, checked
+from .sets import Check, Set, checked
 from .symbols import Symbols
 from .thread_context import thread
 
@@ -47,7 +47,7 @@ def ball(center: Given, radius: Tensor | float) -> Bounded:
         center, bounds = _around_each(center, radius.detach())
     else:
         bounds = _around_all(center, radius)
-    checked("ball", bounds, None)
+    checked("ball", bounds, None, Check.OVERFLOW)
     # the ball that holds the rounded interval, around the very center that was given
     form = ball_form(center, rounding.deviation(bounds, center))
     return Bounded(Set(bounds, form), strides=layout.of(center))

@@ -33,7 +33,7 @@ from .rules.products import hull, mul, product, scaled, square
 from .rules.softmax import SOFTPLUS, THRESHOLD, difference, log_softmax_last, softmax_last
 from .rules.structural import selected
 from .rules.unary import apply
-from .sets import Set, as_set, concretised, point
+from .sets import Check, Set, as_set, concretised, point
 from .thread_context import keeps_by_sample, thread
 
 
@@ -71,7 +71,7 @@ class BinaryCrossEntropy(torch.autograd.Function):
             form = combination("binary_cross_entropy", summands, sharp=False).form
             charge = rounding.gamma(8, z.dtype) * (1 + 2 * z.form.modulus)
             form = form.with_radius(form.radius + charge)  # of which 12 roundings are spare, as in the radius
-        return concretised("binary_cross_entropy", bounds, form, symbols_of(z, y), sharp=sharp)
+        return concretised("binary_cross_entropy", bounds, form, symbols_of(z, y), sharp=sharp, check=Check.OVERFLOW)
 
     @staticmethod
     @first_order
@@ -97,7 +97,7 @@ def _bce_bounds(z: Tensor, targets: tuple[Tensor, ...]) -> Tensor:
     charge = rounding.gamma(16, z.dtype)
     # logit(y) is only near the minimum, but the loss is flat there: an error d costs d^2 / 8
     amount = z.abs().amax(0).mul_(1 + largest).mul_(charge).add_(charge + math.exp(-THRESHOLD))
-    return torch.stack((bounds[0] - amount, bounds[1] + amount))  # 40 roundings of the loss pay for this one, too
+    return rounding.widened(bounds, amount)
 
 
 @replaces(F.binary_cross_entropy_with_logits, torch.binary_cross_entropy_with_logits)

@@ -18,6 +18,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import replace
+from enum import Enum
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -125,8 +126,10 @@ class Set:
     def form(self) -> Form:
         """The affine form; of an interval, the ball around its middle."""
         if self._form is None:
-            low = self.bounds[0]
-            self._form = ball_form(*((low, torch.zeros_like(low)) if self.exact else rounding.middle(self.bounds)))
+            if self.exact:
+                self._form = ball_form(self.bounds[0], torch.zeros_like(self.bounds[0]))
+            else:
+                self._form = ball_form(*rounding.middle(self.bounds))
         return self._form
 
     @property
@@ -226,12 +229,26 @@ def _waiting(rough: Set, sharpened: Callable[[], Set]) -> WaitingSet:
     return made
 
 
-def checked(operator: str, bounds: Tensor, symbols: Symbols | None) -> None:
-    """Raise unless ``lower <= upper`` and both are finite. NaN fails every comparison, so it raises too."""
-    if not bounds.numel():
+class Check(Enum):
+    """What is still to be looked at where an interval is made."""
+
+    EVERYTHING = 1
+    OVERFLOW = 2  # ends are in order: a center -+ a radius, or monotone operations on ends in order, moved outwards
+    NOTHING = 3  # ends of a checked set, clamped
+
+
+def checked(operator: str, bounds: Tensor, symbols: Symbols | None, check: Check = Check.EVERYTHING) -> None:
+    """Raise unless ``lower <= upper`` and both are finite. NaN fails every comparison, so it raises too.
+
+    Numbers with a finite sum are all finite: of ends that are in order nothing else needs to be looked at.
+    """
+    if check is Check.NOTHING or not bounds.numel():
+        return
+    arithmetic = thread.arithmetic
+    at_once = arithmetic.deferred is None and arithmetic.late is None
+    if check is Check.OVERFLOW and at_once and math.isfinite(bounds.sum().item()):
         return
     lower, upper = bounds.unbind(0)
-    arithmetic = thread.arithmetic
     if arithmetic.deferred is not None:
         width = upper - lower
         arithmetic.deferred.append(((width >= 0) & (width < math.inf)).all())
@@ -256,7 +273,7 @@ def concretised(
     clean: Remainder | None = None,
     sharp: bool = True,
     factors: Factors | None = None,
-    keeps_order: bool = False,
+    check: Check = Check.EVERYTHING,
     along: SampleAxis | None = None,
     waits: bool = False,
     comes_again: bool = False,
@@ -265,15 +282,14 @@ def concretised(
 
     Where the interval is known to be as tight as the form can be, ``sharp=False`` saves the support function; of a
     product, its ``factors`` may make it cheaper. A set that ``waits`` gets its support where somebody asks for its
-    bounds, and of one whose rows ``comes_again``, times a number for each sample, coefficients may be kept. Where ends
-    are clamped and nothing is added, the interval of a checked set ``keeps_order`` and is finite: it
-    is not checked again.
+    bounds, and of one whose rows ``comes_again``, times a number for each sample, coefficients may be kept. ``check``
+    says what is not known of the interval yet; of one that is intersected with a form, nothing is.
     """
     if waits and sharp and form is not None and len(form.rows) and bool(torch.isfinite(bounds).all()):
         assert factors is None, "factors may share the memory of the user, who may write to it before somebody asks"
         ask = partial(concretised, operator, bounds, form, symbols, nonnegative, clean, True, along=along)
         return _waiting(concretised(operator, bounds, form, symbols, nonnegative, clean, False, along=along), ask)
-    if nonnegative:
+    if nonnegative and check is not Check.NOTHING:
         bounds = bounds.clamp_min(0.0)
     if not thread.arithmetic.outward:  # ends that should be the same may be computed to differ in their last digit
         bounds = torch.stack((bounds.amin(0), bounds.amax(0)))
@@ -283,12 +299,11 @@ def concretised(
         assert symbols is not None
         apart = clean is not None and form.rows.batch is not None
         reach = symbols.support(form, apart, factors, comes_again)
-        bounds = _within(bounds, form.center, reach[0] if apart else reach, form.radius)
+        bounds, check = _within(bounds, form.center, reach[0] if apart else reach, form.radius), Check.EVERYTHING
         if clean is not None and clean.radius is not None:
             inner = _within(clean.bounds, form.center, reach[1] if apart else reach, clean.radius)
             clean = Remainder(inner, clean.radius)
-    if not keeps_order:
-        checked(operator, bounds, symbols)
+    checked(operator, bounds, symbols, check)
     if clean is not None:
         inner = clean.bounds.clamp_min(0.0) if nonnegative else clean.bounds
         checked(operator, inner, symbols)

@@ -21,7 +21,7 @@ from .forms import Form
 from .operands import Part, samples_of, symbols_of
 from .rows import Rows
 from .sample_axis import SampleAxis
-from .sets import Set, concretised
+from .sets import Check, Set, concretised
 
 
 class Linear(NamedTuple):
@@ -71,7 +71,7 @@ class States(Generic[Part]):
         nonnegative: bool = False,
         sharp: bool = True,
         factors: Factors | None = None,
-        keeps_order: bool = False,
+        check: Check = Check.EVERYTHING,
         waits: bool = False,
     ) -> Set:
         """The set with this linear part and these remainders, one for each state."""
@@ -81,8 +81,7 @@ class States(Generic[Part]):
             form = Form(linear.center, linear.generators, radius, linear.rows, linear.along, moduli=linear.moduli)
         clean = remainders[1] if self.found is not None else None
         symbols = symbols_of(*self.operands)
-        keeps_order = keeps_order and not (sharp and form is not None)
-        how = (nonnegative, clean, sharp, factors, keeps_order, self.found, waits)
+        how = (nonnegative, clean, sharp, factors, check, self.found, waits)
         return concretised(name, bounds, form, symbols, *how)
 
     def middle(self, above: Sequence[Tensor], below: Sequence[Tensor] | None = None) -> tuple[Tensor, list[Tensor]]:

@@ -31,7 +31,8 @@ def constant(x: Operand, dtype: torch.dtype, device: torch.device) -> Set:
     if isinstance(x, Tensor):
         exact = x.dtype is dtype and (x.dim() > 0 or float(x).is_integer())
     else:
-        exact = torch.tensor(x, dtype=dtype).item() == x  # asked of the processor: nobody waits for a GPU
+        # small whole numbers are in every dtype; others are asked of the processor, so that nobody waits for a GPU
+        exact = (float(x).is_integer() and abs(x) < 256) or torch.tensor(x, dtype=dtype).item() == x
     if exact:
         return point(made.clone() if isinstance(x, Tensor) else made)
     return Set(rounding.outward(torch.stack((made, made))))

@@ -16,7 +16,7 @@ from ..factors import Factors
 from ..operands import only_touched, same_kind, sample_axis, symbols_of, varies
 from ..products_of_deviations import smaller
 from ..sample_axis import SampleAxis
-from ..sets import Set, concretised
+from ..sets import Check, Set, concretised
 from ..states import Remainder, States
 from ..thread_context import keeps_by_sample, thread
 from ..tuning import FEWEST_TOGETHER, MOST_TOGETHER
@@ -26,11 +26,10 @@ from .bilinear import (
     interval_alone,
     interval_of,
     linear_product,
-    middle,
     radius_of_product,
 )
 from .corners import within_corners
-from .linear import combination
+from .linear import broadcast, combination
 from .products_over_samples import (
     clean_samples,
     own_terms,
@@ -74,21 +73,21 @@ def contraction(
         product = _affine_contraction(name, a, b, f, left, right, terms, samples)
         return product if bias is None else combination(name, [(product, 1.0), (bias, 1.0)], terms=terms + 3)
     if a.clean is None and b.clean is None:
-        return concretised(name, _interval(f, terms, a, b, bias), None, symbols_of(a, b, bias))
+        bounds = _interval(f, terms, a, b, bias)
+        return concretised(name, bounds, None, symbols_of(a, b, bias), check=Check.OVERFLOW)
     over = _apart_states(a, b, samples(a, b)[2], *(() if bias is None else (bias,)))
     views = [over.views[0], *(tuple(map(interval_alone, view)) for view in over.views[1:])]
     return over.result(name, [Remainder(_interval(f, terms, *view), None) for view in views])
 
 
 def _interval(f: Product, terms: float, a: Set, b: Set, bias: Set | None = None) -> Tensor:
-    """The interval of ``f(a, b) + bias`` where there are no rows: balls are multiplied and added (Rump 1999)."""
+    """The interval of ``f(a, b) + bias`` where there are no rows: balls are multiplied (Rump 1999), ends are added."""
     center, radius = ball_product(a, b, f, terms + 2)
-    if bias is not None:
-        ball: tuple[Tensor, Tensor | float] = (bias.center, 0.0) if bias.exact else middle(bias)
-        added, spread = ball
-        center = center + added
-        radius = torch.add(radius + spread, added.abs() + spread, alpha=rounding.gamma(terms + 2, center.dtype))
-    return rounding.around(center, radius)
+    if bias is None:
+        return rounding.around(center, radius)
+    ends = broadcast(bias.bounds, center.dim())
+    charge = rounding.gamma(terms + 2, center.dtype)  # of the bias, too: the sum with it is one of the terms
+    return rounding.widened(center + ends, torch.add(radius, ends.abs().amax(0), alpha=charge))
 
 
 def _with_bias(name: str, product: Set, a: Set, b: Set, bias: Set, terms: float, samples: Rule) -> Set:

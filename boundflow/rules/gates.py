@@ -21,7 +21,7 @@ from .. import rounding
 from ..operands import Operand, nonnegative, own_axis, plain, same_kind, samples_of, symbols_of, value
 from ..rule_table import aten, rule
 from ..sample_axis import SampleAxis
-from ..sets import Set, as_set
+from ..sets import Check, Set, as_set
 from ..states import Linear, Remainder, States
 from .constants import constant
 from .linear import broadcast, combination
@@ -241,7 +241,7 @@ def gated(grad: Set | Tensor, condition: Set, x: Set | Tensor | None = None, cle
 
 def _gate_result(over: States[Set], remainders: list[Remainder], linear: Linear | None, condition: Set) -> Set:
     # decided gates keep or clear the bounds, and an undecided one takes the hull with 0: no form does better
-    result = over.result("gate", remainders, linear, sharp=False, keeps_order=True)
+    result = over.result("gate", remainders, linear, sharp=False, check=Check.NOTHING)
     result.symbols = symbols_of(result, condition)
     return result
 

@@ -32,7 +32,7 @@ from ..operands import (
 from ..rows import NO_ROWS, Rows
 from ..rule_table import aten, rule
 from ..sample_axis import SampleAxis
-from ..sets import Set, as_set, concretised
+from ..sets import Check, Set, as_set, concretised
 from ..states import Linear, Remainder, States
 from ..thread_context import thread
 from .structural import axis, selected
@@ -72,7 +72,7 @@ def summed(
         return Remainder(bounds, summed_radius(view.form.radius, x.form, f, terms) if x.affine else None)
 
     if not x.affine and x.clean is None:
-        return concretised(name, remainder(x).bounds, None, x.symbols, x.nonnegative)
+        return concretised(name, remainder(x).bounds, None, x.symbols, x.nonnegative, check=Check.OVERFLOW)
     over = States(x, found=along if x.clean is not None else None)
     linear = None
     if x.affine:
@@ -212,13 +212,23 @@ def combination(
     remainders = [remainder(*view) for view in over.views]
     linear = _combined(summands, sets, remainders[0].bounds.shape[1:], along) if affine else None
     never_negative = nonnegative(*operands) and all(a >= 0 for a in coefficients)
-    return over.result(name, remainders, linear, nonnegative=never_negative, sharp=sharp, factors=factors, waits=waits)
+    return over.result(
+        name,
+        remainders,
+        linear,
+        nonnegative=never_negative,
+        sharp=sharp,
+        factors=factors,
+        check=Check.OVERFLOW,
+        waits=waits,
+    )
 
 
 def _require_normal(summands: Sequence[tuple[Operand, float]], dtype: torch.dtype) -> None:
     """Refuse coefficients and numbers that the dtype cannot hold with full precision."""
     for x, a in summands:
-        rounding.require_normal(a, dtype)
+        if a != 1:
+            rounding.require_normal(a, dtype)
         if isinstance(x, int | float):
             rounding.require_normal(x, dtype)
 
@@ -254,8 +264,9 @@ def _moduli(x: Operand, like: Tensor, dims: int) -> Tensor:
 
 def _rounds_once(summands: Sequence[tuple[Operand, float]], dtype: torch.dtype) -> bool:
     """Two tensors added or subtracted: nothing is scaled, and no number is converted to another dtype."""
-    same = all(isinstance(x, Tensor | Set) and x.dtype is dtype for x, _ in summands)
-    return same and len(summands) == 2 and all(abs(a) == 1 for _, a in summands)
+    if len(summands) != 2 or any(abs(a) != 1 for _, a in summands):
+        return False
+    return all(isinstance(x, Tensor | Set) and x.dtype is dtype for x, _ in summands)
 
 
 def _ends(x: Operand, coefficient: float, like: Tensor, dims: int) -> Tensor:

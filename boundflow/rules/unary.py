@@ -29,7 +29,7 @@ from .. import rounding
 from ..errors import VoidBounds
 from ..rule_table import rule
 from ..sample_axis import SampleAxis
-from ..sets import Set
+from ..sets import Check, Set
 from ..states import Linear, Remainder, States
 
 ROUNDINGS = 4  # PyTorch's elementary functions are within a few units in the last place of their terms
@@ -228,7 +228,8 @@ def apply(function: Function, x: Set) -> Set:
     if not x.affine:
         remainders = [Remainder(image, None) for image in images]
         exact = function.moduli is None and function.increasing and not function.turning  # f of the ends, in order
-        return over.result(function.name, remainders, nonnegative=never_negative, keeps_order=exact)
+        check = Check.NOTHING if exact else Check.EVERYTHING
+        return over.result(function.name, remainders, nonnegative=never_negative, check=check)
     slope, mu, deltas = _one_line(function, over, images)
     form, charge = x.form, rounding.gamma(2, x.dtype)
 
