@@ -370,7 +370,8 @@ class _Run:
             losses = loss(outputs, batch.targets, reduction="none").reshape(len(outputs), -1)
             losses = losses.mean(1) if losses.shape[1] > 1 else losses.squeeze(1)  # of one, a mean is a support more
             value = (losses if batch.weights is None else losses * batch.weights).sum() / (of or len(outputs))
-        with draws.over() if draws is not None else nullcontext():
+        # also on a GPU in this thread: two that take turns at Python are slower than one
+        with draws.over() if draws is not None else nullcontext(), torch.autograd.set_multithreading_enabled(False):
             value.backward()  # type: ignore[no-untyped-call]
         return value.detach()
 

@@ -31,6 +31,9 @@ SUPPORT_CHUNK, SUPPORT_CHUNK_FACTORS, SUPPORT_CHUNK_CUDA = 2**18, 2**19, 2**27
 # Numbers whose moduli are written out at a time to be added up, on a CPU: 1160 x 40 x 128 in float64 take 5.5 ms with
 # 2^17, 7 with 2^20, 32 at once, and 22 as a norm.
 MODULI_WRITTEN_OUT = 2**17
+# Numbers of a function of sets up to which the lines and intervals of both states are looked at together: few numbers
+# take as long as their launches, and many take four times the memory. Four steps on MAGIC: 1,200 launches less of each.
+STATES_TOGETHER = 2**17
 # Elements at a time: fewer would read the expansion too often.
 FEWEST_ELEMENTS = 64
 # Multiplications from which it pays to look for symbols that no element has, and elements from which a GPU is waited

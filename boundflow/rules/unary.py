@@ -31,6 +31,7 @@ from ..rule_table import rule
 from ..sample_axis import SampleAxis
 from ..sets import Check, Set
 from ..states import Linear, Remainder, States
+from ..tuning import STATES_TOGETHER
 
 ROUNDINGS = 4  # PyTorch's elementary functions are within a few units in the last place of their terms
 FLOOR = 1024  # and within this many smallest normal numbers where they underflow
@@ -130,18 +131,35 @@ def shared_relaxation(
     The line that is best for the clean interval (most samples are left alone) or for the touched one, whichever makes
     the errors add up to less over the samples.
     """
-    lines = []
-    for bounds, image in (clean, touched):
-        slope, mu, _ = relaxation(function, bounds, image)
-        if function.derivative is not None:
-            # a constant may be as close on the clean interval, often a single point, but touched samples go further
-            chord, offset, error = _along_chord(function, bounds, image)
-            slope, mu = torch.where(error.isfinite(), chord, slope), torch.where(error.isfinite(), offset, mu)
-        errors = [error_of_line(function, *interval, slope, mu) for interval in (touched, clean)]
-        lines.append((slope, mu, torch.maximum(*errors), errors[1]))
-    first = along.cheaper_line(lines[0][2:], lines[1][2:])
-    slope, mu, delta, inner = (torch.where(first, a, b) for a, b in zip(*lines, strict=True))
+    if touched[0].numel() > STATES_TOGETHER:
+        lines = [_chord_or_constant(function, *interval) for interval in (clean, touched)]
+        errors = [[error_of_line(function, *interval, *line) for interval in (clean, touched)] for line in lines]
+    else:  # the same for all at once, as many numbers are as fast as few: (lines, intervals, *shape)
+        bounds, image = torch.stack((clean[0], touched[0]), 1), torch.stack((clean[1], touched[1]), 1)
+        slopes, offsets = _chord_or_constant(function, bounds, image)
+        lines = list(zip(slopes, offsets, strict=True))
+        found = error_of_line(
+            function, bounds.unsqueeze(1), image.unsqueeze(1), slopes.unsqueeze(1), offsets.unsqueeze(1)
+        )
+        errors = [list(of_line.unbind(0)) for of_line in found.unbind(0)]
+    both = [(torch.maximum(inner, outer), inner) for inner, outer in errors]
+    first = along.cheaper_line(*both)
+    whole = [(*line, *off) for line, off in zip(lines, both, strict=True)]
+    slope, mu, delta, inner = (torch.where(first, a, b) for a, b in zip(*whole, strict=True))
     return slope, mu, delta, inner
+
+
+def _chord_or_constant(function: Function, bounds: Tensor, image: Tensor) -> tuple[Tensor, Tensor]:
+    """(lambda, mu): of the chord wherever that makes sense.
+
+    A constant may be as close on the clean interval, often a single point, but touched samples go further.
+    """
+    middle = rounding.middle(image)[0]
+    if function.derivative is None:
+        return torch.zeros_like(middle), middle
+    slope, mu, error = _along_chord(function, bounds, image)
+    finite = error.isfinite()
+    return torch.where(finite, slope, 0.0), torch.where(finite, mu, middle)
 
 
 def _slope(function: Function, bounds: Tensor) -> Tensor:

@@ -746,7 +746,11 @@ def test_a_product_by_its_factors_reaches_as_far_as_the_product(threat: T.Threat
 
 @pytest.mark.parametrize("function", [RELU, TANH, SIGMOID, EXP], ids=lambda function: function.name)
 @pytest.mark.parametrize("seed", range(5))
-def test_a_line_for_touched_and_clean_samples_holds_for_both(function: Function, seed: int) -> None:
+@pytest.mark.parametrize("together", [2**17, 0], ids=["together", "one by one"])
+def test_a_line_for_touched_and_clean_samples_holds_for_both(
+    function: Function, seed: int, together: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("boundflow.rules.unary.STATES_TOGETHER", together)
     random = torch.Generator().manual_seed(seed)
     ends = 3 * torch.randn(4, 40, 3, dtype=torch.float64, generator=random)
     ends[:, :5] *= 1e-3
