@@ -52,6 +52,11 @@ class Training:
         steps = self.recipe.epochs * -(-self.samples // self.size)
         return steps if self.recipe.steps is None else min(steps, self.recipe.steps)
 
+    @property
+    def on_gpu(self) -> bool:
+        device = self.recipe.device or next(self.model.parameters()).device
+        return torch.device(device).type == "cuda"
+
     def met(self, step: int) -> int:
         """Samples whose symbols are known after so many steps."""
         return min(self.samples, step * self.size)
@@ -106,8 +111,8 @@ class _Enough(Exception):
     """A trial has seen what it was made for."""
 
 
-def trial(training: Training, plan: Plan, sizes: Sequence[int], clock: Clock) -> list[Seen]:
-    """Steps on so many samples each; the last ones only where all are short."""
+def trial(training: Training, plan: Plan, sizes: Sequence[int], clock: Clock, least: int = LEAST) -> list[Seen]:
+    """Steps on so many samples each; those after the first ``least`` later ones only where all are short."""
     given = {field.name: getattr(training.recipe, field.name) for field in fields(bf.Recipe)}
     recipe = _Few(**{**given, "compile": False}, sizes=tuple(sizes))
     if recipe.domain == "zonotope" and not plan.tracked:  # nor with a byte less than that takes
@@ -123,7 +128,7 @@ def trial(training: Training, plan: Plan, sizes: Sequence[int], clock: Clock) ->
             torch.cuda.synchronize()
         now, space = clock(), space_of(step.model)
         seen.append(Seen(sizes[len(seen)], now - last, *_rows(space)))
-        if len(seen) == len(sizes) or (len(seen) > LEAST and now - begun > AGAIN):
+        if len(seen) == len(sizes) or (len(seen) > least and now - begun > AGAIN):
             raise _Enough
         space.arithmetic = replace(space.arithmetic, trial_of=work / sizes[len(seen)])
         last = clock()

@@ -16,7 +16,7 @@ import torch
 
 from fullcert.mistakes import Mistake, choose
 
-SOMETIMES = ("certified", "details", "cpu_milliseconds", "forecast_milliseconds")
+SOMETIMES = ("certified", "details", "training_milliseconds", "forecast_milliseconds")
 
 
 @dataclass(frozen=True)
@@ -27,8 +27,8 @@ class Measured:
     plain_milliseconds: float | None = None
     peak_bytes: int | None = None  # above what was there before
     certified: float | None = None  # accuracy in per cent
-    cpu_milliseconds: float | None = None  # of all threads, where it is told beside a forecast
-    forecast_milliseconds: float | None = None  # of the processor, before the first step
+    training_milliseconds: float | None = None  # without the test set; on a processor, of all threads by its clock
+    forecast_milliseconds: float | None = None  # of the same, told before the first step
     details: dict[str, Any] = field(default_factory=dict)  # of JSON
 
     def as_data(self, case: str) -> dict[str, Any]:

@@ -22,6 +22,11 @@ def wait(device: torch.device) -> None:
         torch.cuda.synchronize(device)
 
 
+def clock_of(device: torch.device) -> Callable[[], float]:
+    """By which forecasts are told: of the wall for a GPU, else of the processor, where other work does not count."""
+    return time.perf_counter if device.type == "cuda" else time.process_time
+
+
 def seconds(work: Work, device: torch.device, times: int = 1) -> float:
     """The mean time of a few calls."""
     wait(device)

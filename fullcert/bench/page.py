@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 from fullcert import runs
 from fullcert.bench.cases import load
@@ -20,8 +21,9 @@ fullcert bench --page docs/bench.md
 
 *ratio* is the best time with bounds over the best time of an eager step of `torch.optim.SGD` on the same network and
 batch, both taking turns in one run; it includes the tripwire, and roundings are charged. *ms* are those of a step, or
-of a whole training with its test set. *peak* is the memory above the start. `python -m fullcert.bench` needs torch and
-numpy alone.
+of a whole training with its test set. *peak* is the memory above the start. *training* is without the test set, beside
+what was forecast before its first step: on a processor both are of its clock, which other work does not move, added up
+over all threads, and on a GPU of the wall. `python -m fullcert.bench` needs torch and numpy alone.
 """
 
 
@@ -46,6 +48,7 @@ def section(name: str, rows: list[Row]) -> str:
     lines += ["| " + " | ".join([*cells(row), titles.get(row["case"], "")]) + " |" for row in rows]
     for row in rows:
         lines += [*_growth(row["details"])] if row["case"] == "growth" else []
+        lines += [*_forecasts(row["details"])] if row["case"].startswith("forecasts") else []
         refused = row.get("details", {}).get("refused")
         lines += ["", f"`{row['case']}` was refused: {refused}"] if refused else []
     return "\n".join([*lines, ""])
@@ -53,6 +56,16 @@ def section(name: str, rows: list[Row]) -> str:
 
 def _table(heads: list[str], rows: list[list[str]]) -> list[str]:
     return ["| " + " | ".join(row) + " |" for row in [heads, ["---"] * len(heads), *rows]]
+
+
+def _forecasts(found: dict[str, Any]) -> list[str]:
+    """Trainings beside what was said of them."""
+    rows = [
+        [name, *("" if value is None else f"{value:.0f}" for value in row.values())]
+        for name, row in found["trainings"].items()
+    ]
+    opening = f"Trainings beside their forecasts, which are off by a factor of {found['factor']:.2f} at most:"
+    return ["", opening, "", *_table(["training", "ms", "forecast ms"], rows)]
 
 
 def _growth(found: dict[str, dict[str, object]]) -> list[str]:

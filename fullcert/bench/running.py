@@ -15,7 +15,7 @@ from fullcert import runs
 from fullcert.bench.cases import Case, wanted
 
 Row = dict[str, Any]
-HEADS = ("case", "ratio", "ms", "plain ms", "peak MB", "certified %", "CPU ms", "forecast CPU ms")
+HEADS = ("case", "ratio", "ms", "plain ms", "peak MB", "certified %", "training ms", "forecast ms")
 
 
 def machine(device: str) -> dict[str, Any]:
@@ -76,7 +76,7 @@ def cells(row: Row) -> list[str]:
     """A row as people read it."""
     peak = row["peak_bytes"]
     megabytes = None if peak is None else peak / 1e6
-    told = (row.get(name) for name in ("certified", "cpu_milliseconds", "forecast_milliseconds"))
+    told = (row.get(name) for name in ("certified", "training_milliseconds", "forecast_milliseconds"))
     shown = (row["ratio"], row["milliseconds"], row["plain_milliseconds"], megabytes, *told)
     return [
         row["case"],

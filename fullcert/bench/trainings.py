@@ -4,9 +4,8 @@ import copy
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -19,36 +18,66 @@ import boundflow as bf
 from boundflow.losses import LOSSES
 from fullcert import forecasting
 from fullcert.bench.cases import Measured, case
-from fullcert.bench.measuring import peak, seconds
+from fullcert.bench.measuring import clock_of, peak, seconds, wait
 from fullcert.evaluation import measure, on_test
 from fullcert.mistakes import Mistake
 from fullcert.options import resolve
 from fullcert.reproduce.agt import Attack, data_of, network, program, tensors, tested
 from fullcert.startup import use_threads
 from fullcert.training import Recipe
-from fullcert.trials import Training
+from fullcert.trials import Clock, Training
 
 
-def timed(work: Callable[[], float | None], plain: Callable[[], object] | None, device: torch.device) -> Measured:
-    """One training and its accuracy; plain training before and after it, the better of both.
+@dataclass(frozen=True)
+class Whole:
+    """A training, how long it was said to take, and how its test set is certified; plain training beside it."""
 
-    On a GPU, where the first call compiles kernels, it is told apart, and the better of two more is taken.
-    """
-    times = [seconds(plain, device)] if plain is not None else []
-    accuracy: list[float | None] = []
-    with peak(device) as held:
-        took = [seconds(lambda: accuracy.append(work()), device) for _ in range(3 if device.type == "cuda" else 1)]
-    times += [seconds(plain, device)] if plain is not None else []
-    first = {"first_call_seconds": took[0]} if len(took) > 1 else {}
-    best = min(took[1:] or took)
-    return Measured(1000 * best, 1000 * min(times) if times else None, held.bytes, accuracy[0], details=first)
+    training: Callable[[], bf.Certificate]
+    forecast: Callable[[Clock], float | None]
+    tested: Callable[[bf.Certificate], float | None]
+    plain: Callable[[], object] | None = None
+
+    def timed(self, device: torch.device) -> Measured:
+        """All of it, and training alone beside its forecast; plain training before and after it, the better of both.
+
+        On a GPU, where the first call compiles kernels, it is told apart, and the better of two more is taken; forecast
+        and training are those of the wall. On a processor they are those of its clock: other work does not count.
+        """
+        on_gpu = device.type == "cuda"
+        clock = clock_of(device)
+        first = {"first_call_seconds": seconds(self._certified, device)} if on_gpu else {}
+        told, spent, accuracy = self.forecast(clock), [], []
+
+        def work() -> None:
+            started = clock()
+            certificate = self.training()
+            wait(device)
+            spent.append(clock() - started)
+            accuracy.append(self.tested(certificate))
+
+        times = [seconds(self.plain, device)] if self.plain is not None else []
+        with peak(device) as held:
+            took = min(seconds(work, device) for _ in range(2 if on_gpu else 1))
+        times += [seconds(self.plain, device)] if self.plain is not None else []
+        return Measured(
+            1000 * took,
+            1000 * min(times) if times else None,
+            held.bytes,
+            accuracy[0],
+            training_milliseconds=1000 * min(spent),
+            forecast_milliseconds=None if told is None else 1000 * told,
+            details=first,
+        )
+
+    def _certified(self) -> None:
+        self.tested(self.training())
 
 
 # --- recipes of Abstract Gradient Training ----------------------------------------------------------------------------
 
 
 def attacked(attack: Attack, device: torch.device) -> Measured:
-    """Train under the attack and certify the test set; on a processor, training alone beside its forecast."""
+    """Train under the attack and certify the test set."""
     data = data_of(attack, 0)
     x, y = tensors(data.train, attack.samples, device)
     model, recipe = network(attack, x.shape[1], data.classes), program(attack, device)
@@ -59,35 +88,12 @@ def attacked(attack: Attack, device: torch.device) -> Measured:
     def plain() -> None:
         plainly(model, bf.Recipe(loss="ce", optimizer_options={"lr": attack.lr}, epochs=attack.steps), x, y)
 
-    def work(training: Callable[[], bf.Certificate]) -> float | None:
-        return tested(attack, data, training(), device).value
-
-    if device.type == "cuda":
-        return timed(lambda: work(certified), plain, device)
-    forecast = forecasting.of(Training(model, (x, y), recipe, attack.threat), time.process_time)
-    return beside(forecast, certified, lambda training: timed(lambda: work(training), plain, device))
-
-
-def beside(
-    forecast: float | None,
-    training: Callable[[], bf.Certificate],
-    measure: Callable[[Callable[[], bf.Certificate]], Measured],
-) -> Measured:
-    """What is measured with a training, and what that takes beside its forecast.
-
-    Both by the clock of the processor: other work on the machine does not count.
-    """
-    spent: list[float] = []
-
-    def clocked() -> bf.Certificate:
-        started = time.process_time()
-        certificate = training()
-        spent.append(time.process_time() - started)
-        return certificate
-
-    found = measure(clocked)
-    told = None if forecast is None else 1000 * forecast
-    return replace(found, cpu_milliseconds=1000 * spent[0], forecast_milliseconds=told)
+    return Whole(
+        certified,
+        lambda clock: forecasting.of(Training(model, (x, y), recipe, attack.threat), clock),
+        lambda certificate: tested(attack, data, certificate, device).value,
+        plain,
+    ).timed(device)
 
 
 HALF_MOONS = Attack("half-moons", 3000, 128, 4, 2.0, 0.6, k=200, epsilon=0.01)
@@ -126,11 +132,13 @@ def head(device: torch.device) -> Measured:
     model = nn.Linear(512, 10).double()
     recipe = bf.Recipe(loss="ce", optimizer_options={"lr": 2.0}, epochs=5, memory=64e9, device=device)
 
-    def work() -> float:
-        made = bf.certify(model, (x, y), recipe, threat=bf.threats.AtMost(50, bf.threats.Labels()), progress=False)
-        return 100 * made.accuracy(test[0], test[1]).certified
-
-    return timed(work, lambda: plainly(model, recipe, x, y), device)
+    threat = bf.threats.AtMost(50, bf.threats.Labels())
+    return Whole(
+        lambda: bf.certify(model, (x, y), recipe, threat=threat, progress=False),
+        lambda clock: forecasting.of(Training(model, (x, y), recipe, threat), clock),
+        lambda certificate: 100 * certificate.accuracy(test[0], test[1]).certified,
+        lambda: plainly(model, recipe, x, y),
+    ).timed(device)
 
 
 def plainly(model: nn.Module, recipe: bf.Recipe, x: Tensor, y: Tensor) -> None:
@@ -146,16 +154,14 @@ def plainly(model: nn.Module, recipe: bf.Recipe, x: Tensor, y: Tensor) -> None:
 
 
 def commanded(options: dict[str, Any], device: torch.device) -> Measured:
-    """Train with the defaults of the command, and certify its test set; training alone beside its forecast."""
+    """Train with the defaults of the command, and certify its test set."""
     recipe = Recipe(resolve(options, {}))
     use_threads(None, recipe)
 
-    def work(training: Callable[[], bf.Certificate]) -> float:
-        certificate = training()
+    def tested(certificate: bf.Certificate) -> float:
         return 100 * float(measure(recipe, certificate, on_test(recipe, certificate))["certified_accuracy"])
 
-    forecast = forecasting.seconds(recipe, time.process_time)
-    return beside(forecast, lambda: recipe.certify([]), lambda training: timed(lambda: work(training), None, device))
+    return Whole(lambda: recipe.certify([]), partial(forecasting.seconds, recipe), tested).timed(device)
 
 
 @case("digits", "digits of scikit-learn, linear, 3 flipped labels, defaults of the command")

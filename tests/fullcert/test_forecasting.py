@@ -166,6 +166,63 @@ def test_runs_that_are_compiled_are_known() -> None:
     assert not Plan.of(training(domain="interval", epochs=100)).compiled
 
 
+# --- on a GPU ---------------------------------------------------------------------------------------------------------
+
+
+class Launches:
+    """Trials of a GPU: a step takes its launches, 0.1 s, and in 3e-10 s a coefficient of each sample and row.
+
+    ``waits`` is how much longer the first step on so many samples takes; the very first one compiles for ten seconds.
+    """
+
+    def __init__(self, waits: float = 0.0) -> None:
+        self.now, self.waits = 0.0, waits
+        self.sizes: list[int] = []
+
+    def clock(self) -> float:
+        return self.now
+
+    def __call__(
+        self, training: Training, plan: Plan, sizes: tuple[int, ...], clock: trials.Clock, least: int
+    ) -> list[Seen]:
+        waits, found = 0.0 if sizes[0] in self.sizes else self.waits if self.sizes else 10.0, []
+        self.sizes.append(sizes[0])
+        for number, n in enumerate(sizes[: 1 + least]):
+            rows = 10 * sizes[0] + 3000
+            took = self.step(n, rows) if number else 0.1 + 1e-6 * n
+            found.append(Seen(n, took + waits * (number == 0), 10 * sizes[0], 3000, 3000))
+            self.now += found[-1].seconds
+        return found
+
+    @staticmethod
+    def step(samples: int, rows: int) -> float:
+        return 0.1 + 3e-10 * samples * rows
+
+
+@pytest.mark.parametrize("waits", [0.0, 0.7])
+@pytest.mark.parametrize("samples", [100, 3_000, 15_000])
+def test_trials_of_a_gpu_grow_until_more_than_launches_shows(
+    samples: int, waits: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run, seen = training(samples=samples, device="cuda"), Launches(waits)
+    monkeypatch.setattr(forecasting, "trial", seen)
+    found = forecasting._on_a_gpu(run, WHOLE, seen.clock).seconds()
+    actual = 0.1 + 1e-6 * samples + 3 * seen.step(samples, 10 * samples + 3000)
+    assert seen.sizes == {100: [64, 64], 3_000: [1024, 1024, 1500], 15_000: [1024, 1024, 7500]}[samples]
+    assert actual / 1.5 < found < 1.5 * actual
+
+
+def test_trials_of_a_gpu_stop_where_the_next_one_takes_too_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    run, seen = training(samples=1_000_000, device="cuda"), Launches()
+    monkeypatch.setattr(forecasting, "trial", seen)
+    assert forecasting._on_a_gpu(run, WHOLE, seen.clock).seconds() > 1000
+    assert seen.sizes == [1024, 1024, 16384] and seen.now < 20
+
+
+def test_where_a_run_is_computed() -> None:
+    assert not training().on_gpu and training(device="cuda").on_gpu and not training(device="cpu").on_gpu
+
+
 # --- whole forecasts --------------------------------------------------------------------------------------------------
 
 
