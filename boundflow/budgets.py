@@ -30,10 +30,9 @@ from torch import Tensor
 from . import largest_terms, rounding
 from .on_device import on_device, piece, run_of
 from .thread_context import thread
-from .tuning import MODULI_WRITTEN_OUT
+from .tuning import GROUP, MANY, MODULI_WRITTEN_OUT
 
 FREE = -1  # the part of an error row
-GROUP, MANY = 16, 4096  # terms of a group when the largest of many are found, and how many are many
 
 
 class Kind(enum.Enum):

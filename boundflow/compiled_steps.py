@@ -36,11 +36,10 @@ from .threats import Lifted
 from .traced import LEADING, Backward, Function, inside, smallest_normal, traced_step
 from .training_state import Trainer, space_of
 from .tripwire import READ_EVERY
-from .tuning import COMPILED_STEPS, COMPILED_ZONOTOPE_STEPS
+from .tuning import COMPILED_STEPS, COMPILED_ZONOTOPE_STEPS, SMALL
 
 FIRST = 2  # steps that are always made by the rules: initial weights are points, and momentum begins with the second
 CLOSE = 1e-3  # of the width of an interval: what the order of sums may change
-SMALL = 2**20  # parameters up to which steps are so short on a GPU that waiting for each would be felt
 
 ByRules = Callable[[Tensor, int, bool], Tensor]  # one step, without the schedule; whether plain training is as far
 

@@ -1,6 +1,6 @@
 """Streams on a GPU: product, modulus and sum by one kernel (`terms.cu`), which writes no coefficients out.
 
-There are two kernels. Lines that are plain are multiplied by matrix units, each number in two halves; what that loses
+Two kernels make terms. Lines that are plain are multiplied by matrix units, each number in two halves; what that loses
 is `roundings` and `rounding.of_halves`, and `factored_support.py` pays for it. Lines that are mixed have few inner
 terms, which are added one by one in float32.
 
@@ -16,8 +16,8 @@ import torch
 from torch import Tensor
 
 from .budgets import Kind
-from .device_compiler import launch
-from .device_compiler import usable as usable
+from .kernel_compiler import launch
+from .kernel_compiler import usable as usable
 from .largest_terms import holds, kth_largest
 from .tuning import WRITTEN_TERMS
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from .device_compiler import launch, usable
+from .kernel_compiler import launch, usable
 
 # Warps of a block, and terms that a thread holds: a warp alone needs not wait for others.
 SIZES = ((1, 8), (1, 16), (1, 40), (8, 8), (8, 16), (8, 32), (8, 64))

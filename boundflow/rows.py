@@ -24,13 +24,13 @@ from torch import Tensor
 
 from .on_device import on_device, piece
 from .thread_context import bookkeeping, thread
+from .tuning import FEW_RUNS
 
 if TYPE_CHECKING:
     from .expansion import Expansion, View
     from .sample_axis import Samples
 
 CPU = torch.device("cpu")
-FEW_RUNS = 8  # which are compared one by one; more of them as tables
 
 
 class Run(NamedTuple):

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 
 class Set:
-    """A set of tensors. ``clean`` says what it is where its own sample was left alone, ``along`` who they are.
+    """A set of tensors. ``clean`` says what it is where its own sample was left alone; ``along`` is the sample axis.
 
     The sample axis is there as long as there are own rows or a clean state, both of which speak of it.
     """
@@ -92,11 +92,11 @@ class Set:
         self.adds_to_one = False  # class weights of a target, whichever class it is: known to the loss alone
         self.parameter = False  # of a model that is being trained
         self.remembered: Remembered | None = None
-        self.product: Factors | None = None  # that it is, where the first factor is exact: for a softmax of it
+        self.product: Factors | None = None  # the matrix product it is, if the first factor is a point: for a softmax
 
     @property
     def rough(self) -> Set:
-        """The set itself; of one that waits, the set without the support that nobody has asked for. It is not sharper.
+        """The set with the bounds it has so far: those of a set that waits for its support are the same, or narrower.
 
         For rules that look at differences of its elements, which have supports of their own.
         """
@@ -171,7 +171,7 @@ class Set:
         return Set(self.clean.bounds, form, self.symbols, nonnegative=self.nonnegative)
 
 
-class Support(NamedTuple):
+class PendingSupport(NamedTuple):
     """A set before its support was asked for, and how to ask: of its own form alone, which nobody writes to.
 
     Both hold the same tensors, so either may be taken at any time.
@@ -185,7 +185,7 @@ class WaitingSet(Set):
     """A set whose ``bounds`` and ``clean`` are there once somebody asks for one of them, and its support with that."""
 
     __slots__ = ("waiting",)
-    waiting: Support | None
+    waiting: PendingSupport | None
 
     def __getattr__(self, name: str) -> Any:
         """What was waiting for somebody to ask; both are there now."""
@@ -204,7 +204,7 @@ class WaitingSet(Set):
 
     @property
     def shape(self) -> torch.Size:
-        """Which is no question: the rough set has it."""
+        """Known without the support."""
         return self.rough.bounds.shape[1:]
 
 
@@ -224,7 +224,7 @@ def _waiting(rough: Set, sharpened: Callable[[], Set]) -> WaitingSet:
             return sharpened()
 
     made = WaitingSet(rough.bounds, rough._form, symbols, False, rough.nonnegative, rough.clean, rough.along)
-    made.waiting = Support(rough, asked)
+    made.waiting = PendingSupport(rough, asked)
     del made.bounds, made.clean
     return made
 
@@ -282,8 +282,8 @@ def concretised(
 
     Where the interval is known to be as tight as the form can be, ``sharp=False`` saves the support function; of a
     product, its ``factors`` may make it cheaper. A set that ``waits`` gets its support where somebody asks for its
-    bounds, and of one whose rows ``comes_again``, times a number for each sample, coefficients may be kept. ``check``
-    says what is not known of the interval yet; of one that is intersected with a form, nothing is.
+    bounds. Where its form ``comes_again``, times a number for each sample, its coefficients may be kept. ``check`` says
+    what is not known of the interval yet; of one that is intersected with a form, nothing is.
     """
     if waits and sharp and form is not None and len(form.rows) and bool(torch.isfinite(bounds).all()):
         assert factors is None, "factors may share the memory of the user, who may write to it before somebody asks"

@@ -2,10 +2,11 @@
 
     h(G) = sum over clauses of the k largest terms by owner  +  sum over free rows |g|          (`budgets.py`)
 
-taken over the symbols that are really chosen: derived ones are looked through (`expansion.py`). Elements come in
-chunks, so that (elements x deep rows) fits into a cache. Own rows add, at each element, the symbols of its own sample
-to the columns they stand for; where the sample of an element was left alone, its own budgeted symbols are 0, so both
-reaches come from one set of coefficients.
+taken over the *deep* symbols: those of samples, and *free* ones, which are errors and belong to no sample. *Derived*
+symbols are sums of deep ones and are looked through (`expansion.py`); rows of symbols that are neither are *others*.
+Elements come in chunks, so that (elements x deep rows) fits into a cache. Own rows add, at each element, the symbols
+of its own sample to the columns they stand for; where the sample of an element was left alone, its own budgeted symbols
+are 0, so both reaches come from one set of coefficients.
 """
 
 from __future__ import annotations
@@ -72,9 +73,10 @@ class Support:
     ) -> Tensor:
         """How far ``sum_k G_k xi_k`` reaches down and up over the symbol set, (2, *shape), rounded up.
 
-        With ``clean``, also (2, 2, *shape) how far where the own sample of each element was left alone: the first half
-        for the whole set, the second for the clean one. ``factors`` are those of a product, where that is faster. Where
-        multiples of a form come again, its deep coefficients may be kept (`kept_lines.py`).
+        (1, *shape) where both are the same. With ``clean``, also (2, 2, *shape) how far where the own sample of each
+        element was left alone: the first half for the whole set, the second for the clean one. ``factors`` are those of
+        a product, where that is faster. Where multiples of a form come again, its deep coefficients may be kept
+        (`kept_lines.py`).
         """
         if not form.center.numel():
             return form.center.new_zeros(*((2, 2) if clean else (2,)), *form.center.shape)

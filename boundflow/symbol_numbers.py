@@ -21,6 +21,7 @@ from .budgets import FREE
 from .errors import MixedSymbols
 from .recorded import NO_COLUMN, Meaning, Recorded, Told
 from .rows import Batch, Rows
+from .tuning import BATCHES_KEPT
 
 NOBODY = -1  # the owner of an error row or a derived symbol
 DERIVED = -2  # the part of a derived symbol
@@ -116,10 +117,6 @@ class Registry:
     def all(self) -> tuple[np.ndarray, np.ndarray]:
         """Owners and parts of every symbol in this range."""
         return self._owners[: self.count], self._parts[: self.count]
-
-
-# Batches whose rows are remembered: the pieces of one batch come back in full-batch training.
-BATCHES_KEPT = 63
 
 
 class Ledger:

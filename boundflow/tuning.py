@@ -100,6 +100,14 @@ MANY_COLUMNS, MANY_TERMS = 16, 64
 # Numbers of a result of a recorded step up to which it is copied out together with others: a launch takes as long as to
 # copy some of these. 784-10-10-1 on an H200: 0.18 ms instead of 0.20.
 SMALL_RESULT = 2**16
+# Parameters up to which steps are so short on a GPU that waiting for each would be felt.
+SMALL = 2**20
+# Terms of a group when the largest of many are found on a processor, and how many are many.
+GROUP, MANY = 16, 4096
+# Runs of consecutive numbers that are compared one by one; more of them as tables.
+FEW_RUNS = 8
+# Batches whose rows are remembered: the pieces of one batch come back in full-batch training.
+BATCHES_KEPT = 63
 # Bytes that certified training may take, unless told otherwise.
 MEMORY = 8 * 2.0**30
 # Bytes that rows of test inputs may take: a row a feature for small inputs, none for images.

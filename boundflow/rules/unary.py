@@ -2,7 +2,7 @@
 
     c' = lambda c + mu        G' = lambda G        rho' = |lambda| rho + delta
 
-The extremes of ``d(x) = f(x) - lambda x`` on [l, u] give mu and delta. Cut the line at the inflections of f: on a
+The extremes of ``d(x) = f(x) - lambda x`` on [l, u] give mu and delta. Cut [l, u] at the inflections of f: on a
 piece [a, b] where f is convex, the maximum of d is at a or b, and for *any* p in [a, b]
 
     d(x) >= d(p) + d'(p) (x - p) >= d(p) - max(0, d'(p) (p - a), -d'(p) (b - p)),
@@ -252,7 +252,7 @@ def apply(function: Function, x: Set) -> Set:
     form, charge = x.form, rounding.gamma(2, x.dtype)
 
     def radius(own: Tensor, delta: Tensor) -> Tensor:
-        # four roundings of `own`, of which twelve are charged, and two of delta, of which `up` has left three
+        # `own` is rounded four times here, and gamma(2) charges 12 of its modulus; delta twice, and its `up` left three
         total = slope.abs() * (own + charge * form.modulus) + delta + charge * mu.abs()
         return total + rounding.tiny(2, x.dtype)
 

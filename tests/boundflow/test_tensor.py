@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import copy
 import io
+import math
+from contextlib import nullcontext
 
 import pytest
 import torch
@@ -11,6 +13,7 @@ import torch.nn as nn
 
 import boundflow as bf
 from boundflow.operands import same_kind
+from boundflow.sets import Check, concretised
 
 DEVICES = ["cpu"] + (["cuda"] if torch.cuda.is_available() else [])
 
@@ -51,6 +54,29 @@ def test_making_sets() -> None:
         bf.interval(torch.zeros(2), torch.zeros(2, dtype=torch.float64))
     with pytest.raises(bf.MixedTensors):
         bf.ball(point, 0.1)
+
+
+@pytest.mark.parametrize("check", Check)
+def test_what_is_looked_at_where_a_set_is_made(check: Check) -> None:
+    """Ends that are in order may overflow, alone or in a sum that does not say so; a form may miss its interval."""
+    largest = torch.finfo(torch.float32).max
+    for bad in ([[0.0], [math.inf]], [[-math.inf], [math.inf]], [[math.nan], [0.0]]):
+        with pytest.raises(bf.VoidBounds) if check is not Check.NOTHING else nullcontext():
+            concretised("test", torch.tensor(bad), None, None, check=check)
+    concretised(
+        "test", torch.tensor([[0.4, 0.4], [0.5, 0.5]]) * largest, None, None, check=check
+    )  # their sum is infinite
+    symbols = bf.Symbols(bf.threats.Linf(0.1))
+    form = symbols.lift(torch.zeros(1, 1), torch.zeros(1), torch.arange(1))[0].form.dense
+    with pytest.raises(bf.CrossedBounds):
+        concretised("test", torch.tensor([[[1.0]], [[2.0]]]), form, symbols, check=check)
+
+
+def test_whole_numbers_that_a_dtype_does_not_hold() -> None:
+    x = bf.ball(torch.zeros(2), 0.1)
+    for number in (3.0, 255.0, 2.0**24 + 1, 2.0**30 + 7):
+        made = torch.full_like(x, number)
+        assert bool((made.lower.double() <= number).all()) and bool((made.upper.double() >= number).all())
 
 
 @pytest.mark.parametrize("each", [False, True], ids=["one radius", "a radius each"])
