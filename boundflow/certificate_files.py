@@ -20,6 +20,7 @@ from torch import Tensor, nn
 from . import codec, files, rounding
 from .architecture import describe, rebuild
 from .bounded import Bounded
+from .budgets import FREE
 from .content import (
     check_budgets,
     check_columns,
@@ -37,6 +38,7 @@ from .lift import lift
 from .network_probe import answers, input_bytes, most_bytes, require_same
 from .recorded import Recorded
 from .sets import Set
+from .symbol_numbers import DERIVED
 from .symbols import Symbols
 from .thread_context import Arithmetic
 from .training_state import assign, check_kept, entry, made
@@ -232,9 +234,14 @@ def over_deep_rows(x: Bounded) -> Bounded:
 
 
 def _written_symbols(symbols: Symbols, used: list[np.ndarray], tensors: dict[str, Tensor]) -> dict[str, Any]:
-    """What the rows stand for: owner and part of each symbol, and the parts and budgets of the threat."""
+    """What the rows stand for: owner and part of each symbol, and the parts and budgets of the threat.
+
+    State of a forward pass may have rows of derived symbols whose expansion is gone. They are at most 1 in modulus, as
+    symbols of nobody are.
+    """
     numbers = np.unique(np.concatenate(used))
-    known = symbols.owners_and_parts(numbers)
+    owners, parts = symbols.owners_and_parts(numbers)
+    known = owners, np.where(parts == DERIVED, FREE, parts)
     tensors |= dict(zip(SYMBOLS, map(torch.from_numpy, (numbers, *known)), strict=True))
     recorded = symbols.recorded()
     if recorded is not None:

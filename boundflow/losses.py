@@ -97,7 +97,7 @@ def _bce_bounds(z: Tensor, targets: tuple[Tensor, ...]) -> Tensor:
     charge = rounding.gamma(16, z.dtype)
     # logit(y) is only near the minimum, but the loss is flat there: an error d costs d^2 / 8
     amount = z.abs().amax(0).mul_(1 + largest).mul_(charge).add_(charge + math.exp(-THRESHOLD))
-    return rounding.widened(bounds, amount)
+    return rounding.apart(bounds, amount)  # 40 roundings of the loss pay for this one, too
 
 
 @replaces(F.binary_cross_entropy_with_logits, torch.binary_cross_entropy_with_logits)

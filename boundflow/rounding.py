@@ -134,8 +134,12 @@ def outward_sum(bounds: Tensor, moduli: Tensor, n: float) -> Tensor:
 
 def widened(bounds: Tensor, amount: Tensor, factor: float = 1.0) -> Tensor:
     """``[lower - factor amount, upper + factor amount]``."""
-    moved = torch.addcmul(bounds, _signs(bounds.dim(), bounds.dtype, bounds.device), amount, value=factor)
-    return outward(moved)
+    return outward(apart(bounds, amount, factor))
+
+
+def apart(bounds: Tensor, amount: Tensor, factor: float = 1.0) -> Tensor:
+    """The same, rounded to nearest: for amounts that pay for this rounding, too."""
+    return torch.addcmul(bounds, _signs(bounds.dim(), bounds.dtype, bounds.device), amount, value=factor)
 
 
 def _lengthening(dtype: torch.dtype) -> float:

@@ -291,26 +291,31 @@ def concretised(
         return _waiting(concretised(operator, bounds, form, symbols, nonnegative, clean, False, along=along), ask)
     if nonnegative and check is not Check.NOTHING:
         bounds = bounds.clamp_min(0.0)
-    if not thread.arithmetic.outward:  # ends that should be the same may be computed to differ in their last digit
-        bounds = torch.stack((bounds.amin(0), bounds.amax(0)))
+    bounds = _in_order(bounds)
     if form is None or not len(form.rows):
         form = None
     elif sharp:
         assert symbols is not None
         apart = clean is not None and form.rows.batch is not None
         reach = symbols.support(form, apart, factors, comes_again)
-        bounds, check = _within(bounds, form.center, reach[0] if apart else reach, form.radius), Check.EVERYTHING
+        bounds = _in_order(_within(bounds, form.center, reach[0] if apart else reach, form.radius))
+        check = Check.EVERYTHING
         if clean is not None and clean.radius is not None:
             inner = _within(clean.bounds, form.center, reach[1] if apart else reach, clean.radius)
             clean = Remainder(inner, clean.radius)
     checked(operator, bounds, symbols, check)
     if clean is not None:
-        inner = clean.bounds.clamp_min(0.0) if nonnegative else clean.bounds
+        inner = _in_order(clean.bounds.clamp_min(0.0) if nonnegative else clean.bounds)
         checked(operator, inner, symbols)
         clean = Remainder(inner, clean.radius if form is not None else None)
         if form is not None and clean.radius is not None:  # the form holds it where the sample was left alone, too
             form = form.with_radius(form.radius.maximum(clean.radius))
     return Set(bounds, form, symbols, nonnegative=nonnegative, clean=clean, along=along)
+
+
+def _in_order(bounds: Tensor) -> Tensor:
+    """With roundings switched off, ends that should be the same may be computed to differ in their last digits."""
+    return bounds if thread.arithmetic.outward else torch.stack((bounds.amin(0), bounds.amax(0)))
 
 
 def intersected(operator: str, x: Set, bounds: Tensor) -> Set:

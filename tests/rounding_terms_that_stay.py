@@ -77,6 +77,8 @@ STAYS: dict[str, str] = {
     "rules/bilinear.py radius_of_product: rounding.up(b.form.radius + charge * b.form.modulus)": SPARE_CHARGE,
     "rules/bilinear.py middle: rounding.middle(x.bounds)": SPARE_CHARGE,
     "rules/contractions.py _interval: rounding.around(center, radius)": SPARE_CHARGE,
+    "rules/contractions.py _interval: "
+    "rounding.widened(center + ends, torch.add(radius, ends.abs().amax(0), alpha=charge))": SPARE_CHARGE,
     "rules/contractions.py _affine_contraction: rounding.around(*ball_product(a, b, f, terms))": SPARE_CHARGE,
     "rules/bilinear.py interval_of: rounding.around(*ball_product(interval_alone(a), interval_alone(b), f, terms))": (
         SPARE_CHARGE
@@ -128,6 +130,9 @@ STAYS: dict[str, str] = {
     "rules/softmax.py log_softmax_last: unit (3)": CONVEX,
     "rules/unary.py range_of: rounding.widened(y, allowance(function, bounds, y))": (
         "the allowance holds 16 roundings, for functions that PyTorch computes within a few of them, on any platform"
+    ),
+    "rules/unary.py _chord_or_constant: rounding.middle(image)": (
+        "only the middle is taken, which is not widened: any line will do, and how far f is off it is found afterwards"
     ),
     "rules/unary.py error_of_line: rounding.deviation(image, mu)": (
         "the `up` around it pays for eight roundings, of which the difference, the product and the sum take three"

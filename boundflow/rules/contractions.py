@@ -171,8 +171,13 @@ def _factors(a: Set, b: Set, bias: Set | None) -> Factors | None:
 
 
 def _apart_states(a: Set, b: Set, along: SampleAxis | None, *others: Set) -> States[Set]:
-    """The states of a product that leaves samples apart, on this axis: one of the factors may know its clean state."""
+    """The states of a product that leaves samples apart, on this axis: one of the factors may know its clean state.
+
+    What is added to it may have the same samples along another axis: then each position has that of many samples, and
+    where one of them was left alone, others may not have been.
+    """
     known = [x for x in (a, b) if x.clean is not None]
+    others = tuple(x if x.along == along else x.without_clean() for x in others)
     if along is None or len(known) != 1 or any(only_touched(x) for x in (a, b)):
         return States(a, b, *others, found=None)
     return States(a, b, *others, found=along)

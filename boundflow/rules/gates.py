@@ -146,7 +146,9 @@ def isfinite(x: Set) -> Tensor:
 def where(condition: Set | Tensor, a: Operand, b: Operand) -> Set:
     same_kind(a, b)
     (a, b), along = own_axis(*_as_sets(condition, a, b))
-    if along is not None and condition.dim() > max(a.dim(), b.dim()):
+    shape: torch.Size = torch.broadcast_shapes(condition.shape, a.shape, b.shape)  # type: ignore[no-untyped-call]
+    kept = len(shape) == max(a.dim(), b.dim())  # the condition may repeat a sample
+    if along is not None and not (kept and along.fits(shape)):
         a, b, along = a.dense(), b.dense(), None
     dims = max(condition.dim(), a.dim(), b.dim())
     certain, possible = _truth(condition, dims)
@@ -160,9 +162,7 @@ def where(condition: Set | Tensor, a: Operand, b: Operand) -> Set:
         return Remainder(torch.stack((low, high)), _where_radius(certain, undecided, a, b) if affine else None)
 
     # a condition on sets may be decided otherwise where a sample was left alone
-    over = States(
-        a, b, found=samples_of(a, b) if not isinstance(condition, Set) and condition.dim() <= a.dim() else None
-    )
+    over = States(a, b, found=samples_of(a, b, condition) if kept and not isinstance(condition, Set) else None)
     linear = _where_linear(certain, undecided, a, b, dims, along) if affine else None
     result = over.result("where", [remainder(*view) for view in over.views], linear, nonnegative=nonnegative(a, b))
     result.symbols = symbols_of(condition, a, b)
@@ -241,7 +241,8 @@ def gated(grad: Set | Tensor, condition: Set, x: Set | Tensor | None = None, cle
 
 def _gate_result(over: States[Set], remainders: list[Remainder], linear: Linear | None, condition: Set) -> Set:
     # decided gates keep or clear the bounds, and an undecided one takes the hull with 0: no form does better
-    result = over.result("gate", remainders, linear, sharp=False, check=Check.NOTHING)
+    check = Check.EVERYTHING if over.operands[0].exact else Check.NOTHING  # nobody has looked at a plain gradient
+    result = over.result("gate", remainders, linear, sharp=False, check=check)
     result.symbols = symbols_of(result, condition)
     return result
 

@@ -6,6 +6,7 @@ from torch import Tensor
 from ..rule_table import aten, replaces, rule
 from ..sets import Set
 from .bilinear import Product
+from .constants import constant
 from .contractions import apart, contraction, matrix_samples
 from .linear import combination
 
@@ -44,17 +45,18 @@ def dot(a: Set, b: Set) -> Set:
 
 
 @rule(aten.addmm.default, example=lambda t: (t(2, 4), t(2, 3), t(3, 4)))
-def addmm(bias: Set, a: Set, b: Set, *, beta: float = 1, alpha: float = 1) -> Set:
+def addmm(bias: Set | Tensor, a: Set, b: Set, *, beta: float = 1, alpha: float = 1) -> Set:
     return _biased("addmm", bias, a, b, beta, alpha, torch.mm, a.shape[1])
 
 
 @rule(aten.baddbmm.default, example=lambda t: (t(2, 2, 2), t(2, 2, 3), t(2, 3, 2)))
-def baddbmm(bias: Set, a: Set, b: Set, *, beta: float = 1, alpha: float = 1) -> Set:
+def baddbmm(bias: Set | Tensor, a: Set, b: Set, *, beta: float = 1, alpha: float = 1) -> Set:
     return _biased("baddbmm", bias, a, b, beta, alpha, torch.bmm, a.shape[2])
 
 
-def _biased(name: str, bias: Set, a: Set, b: Set, beta: float, alpha: float, f: Product, terms: int) -> Set:
-    """``beta bias + alpha a b``."""
+def _biased(name: str, bias: Set | Tensor, a: Set, b: Set, beta: float, alpha: float, f: Product, terms: int) -> Set:
+    """``beta bias + alpha a b``; a plain bias without an axis is a number."""
+    bias = constant(bias, a.dtype, a.device)
     samples = matrix_samples if f is torch.mm else apart
     if beta == 1 and alpha == 1:
         return contraction(name, a, b, f, torch.matmul, torch.matmul, terms, bias, samples)

@@ -403,3 +403,96 @@ class SeedingInAFork(Seeding):
 def test_a_forward_pass_that_seeds_the_process_is_refused(model: type[Around]) -> None:
     with pytest.raises(bf.UnsupportedProgram, match="seed"):
         assert_holds(model(), *data(), "zonotope")
+
+
+# --- clean states: what a tensor is where its own sample was left alone ----------------------------------------------
+
+
+BUDGET = bf.threats.AtMost(1, Linf(0.1))
+SPACES = {
+    "none": lambda: None,
+    "without rows": lambda: bf.Symbols(BUDGET, tracks=False),
+    "rows": lambda: bf.Symbols(BUDGET),
+}
+
+
+def moved(x: Tensor) -> list[Tensor]:
+    """Every sample moved as far as it can be."""
+    found = []
+    for sample in range(len(x)):
+        found.append(x.clone())
+        found[-1][sample] += 0.1
+    return found
+
+
+def transposed_bias(x: Tensor) -> Tensor:
+    return torch.addmm(x.sum(1, keepdim=True).expand(6, 6).T, x, torch.ones(3, 6, dtype=torch.float64))
+
+
+def bias_of_a_convolution(x: Tensor) -> Tensor:
+    return F.conv1d(x.unsqueeze(1), torch.ones(6, 1, 3, dtype=torch.float64), x.sum(1)).flatten(1)
+
+
+@pytest.mark.parametrize("space", SPACES.values(), ids=list(SPACES))
+@pytest.mark.parametrize("program", [transposed_bias, bias_of_a_convolution])
+def test_a_bias_with_the_samples_along_another_axis(program: Any, space: Any) -> None:
+    """Where its own sample was left alone, a row still has what other samples did to the bias."""
+    x = torch.zeros(6, 3, dtype=torch.float64)
+    lifted = BUDGET.lift(space(), x, torch.zeros(6, dtype=torch.long), torch.arange(6)).inputs
+    total = program(lifted).sum(0)
+    for poisoned in moved(x):
+        assert bool(total.contains(program(poisoned).sum(0)).all())
+
+
+@pytest.mark.parametrize("space", SPACES.values(), ids=list(SPACES))
+@pytest.mark.parametrize("fill", [False, True], ids=["where", "masked_fill"])
+def test_one_sample_that_a_condition_repeats(fill: bool, space: Any) -> None:
+    """The one sample of a batch in several rows: a budget of one is spent on all of them."""
+    mask, x = torch.arange(15).view(5, 3) % 4 != 3, torch.zeros(1, 3, dtype=torch.float64)
+    lifted = BUDGET.lift(space(), x, torch.zeros(1, dtype=torch.long), torch.arange(1)).inputs
+
+    def masked(x: Tensor) -> Tensor:
+        return x.masked_fill(~mask, 0.5) if fill else torch.where(mask, x, torch.full((3,), 0.5, dtype=x.dtype))
+
+    for program in (lambda z: z.sum(0), lambda z: z.T @ torch.ones(5, 2, dtype=z.dtype), torch.mean):
+        found = program(masked(lifted))
+        assert bool(found.contains(program(masked(x + 0.1))).all()) and bool(found.contains(program(masked(x))).all())
+
+
+@pytest.mark.parametrize("domain", DOMAINS)
+def test_a_bias_that_is_a_plain_number(domain: str) -> None:
+    class Offset(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.weight = nn.Parameter(torch.tensor([[0.1], [-0.2], [0.3]], dtype=torch.float64))
+
+        def forward(self, x: Tensor) -> Tensor:
+            return torch.addmm(torch.tensor(0.3, dtype=torch.float64), x, self.weight)
+
+    x, y = data()
+    certificate = bf.certify(Offset(), (x, y), **RECIPE, domain=domain, threat=Linf(0.01))
+    trained = trained_plainly(Offset(), x + 0.009, y, Recipe(**RECIPE, domain=domain))
+    assert certificate.model is not None
+    assert bool(certificate.model.weight.contains(trained.weight.detach()).all())  # type: ignore[union-attr, operator]
+
+
+@pytest.mark.parametrize("domain", DOMAINS)
+def test_budgets_with_roundings_switched_off(domain: str) -> None:
+    """Ends that differ in their last digits are no empty set."""
+    x, y = data(6)
+    with bf.rounding.nearest():
+        certificate = bf.certify(
+            nn.Linear(3, 2).double(),
+            (x, y),
+            loss="ce",
+            epochs=2,
+            domain=domain,
+            threat=bf.threats.AtMost(1, Linf(0.02)),
+        )
+    assert certificate.void_at_step is None
+
+
+def test_a_plain_gradient_that_is_not_finite() -> None:
+    x = bf.ball(torch.ones(2), 0.1).requires_grad_()
+    with pytest.raises(bf.VoidBounds):
+        torch.relu(x).backward(torch.tensor([1.0, float("inf")]))

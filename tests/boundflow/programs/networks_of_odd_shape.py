@@ -266,3 +266,34 @@ def a_traced_network() -> nn.Module:
 def a_compiled_network() -> nn.Module:
     """`torch.compile` has taken the network over, without generating code."""
     return torch.compile(nn.Sequential(nn.Linear(4, 3), nn.Tanh(), nn.Linear(3, 2)), backend="eager")
+
+
+@certified(batch_size=1)
+def masked_copies_of_one_sample() -> nn.Module:
+    """A condition repeats the one sample of a batch in five rows, each without some of its features."""
+
+    class Copies(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.head = nn.Linear(4, 2)
+            self.register_buffer("kept", torch.arange(20).view(5, 4) % 3 != 2)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return torch.cat([self.head(torch.where(self.kept, one, 0.0)).mean(0, keepdim=True) for one in x.split(1)])
+
+    return Copies()
+
+
+@certified()
+def bias_without_an_axis() -> nn.Module:
+    """The bias of a product is a number in a tensor without an axis."""
+
+    class Offset(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.weight = nn.Parameter(0.1 * torch.arange(8.0).view(4, 2))
+
+        def forward(self, x: Tensor) -> Tensor:
+            return torch.addmm(torch.tensor(0.3, dtype=x.dtype), x, self.weight)
+
+    return Offset()

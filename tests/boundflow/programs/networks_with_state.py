@@ -52,7 +52,6 @@ class RunningMean(Net):
 @variant(
     "running mean, saved",
     "A certificate with a buffer that became a set is written and read.",
-    "either",
     through=ways.reloaded,
 )
 @variant("running mean, resumed", "Interrupted and resumed while a buffer is a set.", "either", through=ways.resumed)

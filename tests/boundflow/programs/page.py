@@ -6,6 +6,8 @@ import re
 from pathlib import Path
 from types import ModuleType
 
+import torch
+
 from .entries import FAMILIES, PROGRAMS
 from .table import Program
 from .verdict import Verdict
@@ -38,6 +40,17 @@ def page(verdicts: dict[str, dict[str, Verdict]]) -> str:
 def listed(text: str) -> list[str]:
     """The names of the programs on a page."""
     return [row.split(" | ")[0].removeprefix("| ") for row in text.splitlines() if row.startswith("| ")]
+
+
+def happens(text: str) -> dict[str, str]:
+    """What a page says that happens to each program."""
+    rows = [row.removeprefix("| ").removesuffix(" |").split(" | ") for row in text.splitlines() if row.startswith("| ")]
+    return {row[0]: " | ".join(row[2:]) for row in rows}
+
+
+def of_this_torch() -> bool:
+    """Whether the page was written with this version of torch: others may take a program apart in another way."""
+    return f"torch=={torch.__version__.partition('+')[0]}\n" in (ROOT / "constraints.txt").read_text()
 
 
 def _section(family: ModuleType, verdicts: dict[str, dict[str, Verdict]]) -> str:
