@@ -133,7 +133,8 @@ def _weighted(z: Tensor, y: Tensor, weight: Tensor) -> Tensor:
     like = as_set(y).bounds[0]
     positive = applied(BinaryCrossEntropy, z, torch.ones_like(like), True)
     negative = applied(BinaryCrossEntropy, z, torch.zeros_like(like), True)
-    scale = 1 + torch.as_tensor(weight, dtype=z.dtype, device=z.device).abs()
+    given = weight if isinstance(weight, Bounded) else torch.as_tensor(weight, dtype=z.dtype, device=z.device)
+    scale = 1 + as_set(given).bounds.abs().amax(0)
     moduli = scale * as_set(y).bounds.abs().amax(0)
     doubt = (1 + moduli) * rounding.gamma(8, z.dtype)
     wide = Bounded(Set(torch.stack((-doubt, doubt))))

@@ -87,7 +87,7 @@ class Batch:
             mine, places = shares.written(self)[1:]
             values = values[:, mine.to(values.device)] if values.shape[1] == len(self) else values
         out = values.new_zeros(len(self.written), *values.shape[2:])
-        flat = values.transpose(0, 1).reshape(-1, *values.shape[2:])
+        flat = values.transpose(0, 1).flatten(0, 1)
         places = self.places_on(values.device) if shares is None else places.to(values.device)
         return out.index_add_(0, places.flatten(), flat)
 

@@ -200,8 +200,8 @@ def _changed(model: nn.Module, space: Symbols | None, form: Callable[[Bounded], 
         return changed
     with torch.no_grad(), using(space.arithmetic):
         for x in (*changed.parameters(), *changed.buffers()):
-            if isinstance(x, Bounded) and x.affine:
-                made = concretised("a smaller threat", x.set.bounds, form(x), space, x.set.nonnegative)
-                made.parameter = x.set.parameter
+            if isinstance(x, Bounded):  # also those without rows: an answer takes its space from any of them
+                other = form(x) if x.affine else None
+                made = concretised("a smaller threat", x.set.bounds, other, space, x.set.nonnegative)
                 x.set = Set(made.bounds, made._form, space, x.set.exact, x.set.nonnegative)
     return changed

@@ -152,6 +152,8 @@ def _reduction(
 
 @rule(aten.cumsum.default, example=lambda t: (t(3, 4), 1))
 def cumsum(x: Set, dim: int, *, dtype: torch.dtype | None = None) -> Set:
+    if not x.dim():
+        return selected(x, lambda tensor, lead: tensor)
     return summed("cumsum", x, lambda v, lead: v.cumsum(axis(dim, v, lead)), x.shape[dim])
 
 

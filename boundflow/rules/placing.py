@@ -96,6 +96,11 @@ def assign(x: Tensor, index: Any, number: Tensor | float) -> None:
     if not isinstance(x, Bounded):
         raise PlainTarget("x[index] = set would store a set in a plain tensor: make x bounded, or use torch.where")
     positions = numbered(x)[decided(unwrapped(index))]
-    source = number if isinstance(number, Bounded) else Bounded(constant(number, x.dtype, x.device))
+    if isinstance(number, Tensor) and number.requires_grad:  # itself, so that its gradient is not lost
+        source = number.to(x.dtype).reshape(number.shape or (1,))
+    else:
+        source = number if isinstance(number, Bounded) else Bounded(constant(number, x.dtype, x.device))
+    while source.dim() > positions.dim() and source.shape[0] == 1:  # as PyTorch allows
+        source = source.squeeze(0)
     placed = source.expand(positions.shape).reshape(-1)
     x.copy_(x.reshape(-1).index_put((positions.flatten(),), placed).view(x.shape))

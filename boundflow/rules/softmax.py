@@ -245,7 +245,9 @@ def softmax(x: Set, dim: int, half_to_float: bool) -> Set:
 
 @rule(aten._softmax_backward_data.default, example=lambda t: (t(2, 3), t(2, 3, low=0, high=1), 1, torch.float64))
 def softmax_backward(grad: Set | Tensor, p: Set | Tensor, dim: int, dtype: torch.dtype) -> Set:
-    """``p (grad - sum_j p_j grad_j)``."""
+    """``p (grad - sum_j p_j grad_j)``; of a number, p is 1 and the gradient 0."""
+    if not p.dim():
+        raise UnsupportedOperator("a softmax of a number, which is 1, has no rule: write it as such")
     weighted = mul(grad, p)
     total = sum_(weighted, [dim], True)
     return combination("softmax_backward", [(weighted, 1.0), (mul(p, total), -1.0)], terms=p.shape[dim] + 4)

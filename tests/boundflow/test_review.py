@@ -496,3 +496,79 @@ def test_a_plain_gradient_that_is_not_finite() -> None:
     x = bf.ball(torch.ones(2), 0.1).requires_grad_()
     with pytest.raises(bf.VoidBounds):
         torch.relu(x).backward(torch.tensor([1.0, float("inf")]))
+
+
+# --- ordinary PyTorch that was refused without a name, or lost something ----------------------------------------------
+
+
+@pytest.mark.parametrize("shape", [(4,), ()], ids=["tensor", "number"])
+def test_the_gradient_of_a_plain_tensor_that_is_assigned(shape: tuple[int, ...]) -> None:
+    """As of one that is added: it stays in the graph of autograd."""
+    x, _ = data(4)
+
+    def gradient(x: Tensor) -> Tensor:
+        written = torch.full(shape, 0.2, dtype=torch.float64, requires_grad=True)
+        z = x * 1.0
+        z[:, 0] = written
+        found, *_ = torch.autograd.grad((z * z[:, :1]).sum() + written.pow(2).sum(), written)
+        return found
+
+    lifted = BUDGET.lift(None, x, torch.zeros(4, dtype=torch.long), torch.arange(4)).inputs
+    found = gradient(lifted)
+    assert isinstance(found, bf.Bounded)
+    for poisoned in (x, *moved(x)):
+        assert bool(found.contains(gradient(poisoned)).all())
+
+
+ODD_TENSORS = {
+    "a row with a leading axis of one": lambda h: overwritten(h, 0, h[:1] * 0.5),
+    "a column that is a row": lambda h: overwritten(h, (slice(None), 0), h[:, 1:2].T),
+    "no features, centered": lambda h: h + torch.cat((h, h[:, 3:] - h[:, 3:].mean(0)), 1),
+    "no features, side by side": lambda h: h + torch.cat((h[:, 3:], h[:, 3:]), 0).sum(),
+    "cumulative sum of a number": lambda h: h * h.sum().cumsum(0),
+}
+
+
+def overwritten(x: Tensor, index: Any, value: Tensor) -> Tensor:
+    x = x * 1.0
+    x[index] = value
+    return x
+
+
+@pytest.mark.parametrize("program", ODD_TENSORS.values(), ids=list(ODD_TENSORS))
+@pytest.mark.parametrize("space", SPACES.values(), ids=list(SPACES))
+def test_tensors_of_odd_shape(program: Any, space: Any) -> None:
+    x, _ = data(4)
+    lifted = BUDGET.lift(space(), x, torch.zeros(4, dtype=torch.long), torch.arange(4)).inputs
+    found = program(lifted)
+    for poisoned in moved(x):
+        assert bool(found.contains(program(poisoned)).all())
+
+
+def test_what_predictions_withstand_beside_frozen_parameters() -> None:
+    """Sets without rows are asked in the space of the others."""
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 2)).double()
+    model[0].weight.requires_grad_(False)
+    x, y = data(16)
+    certificate = bf.certify(
+        model,
+        (x, y),
+        loss="ce",
+        optimizer_options={"lr": 0.5},
+        epochs=3,
+        threat=bf.threats.AtMost(6, bf.threats.Labels()),
+    )
+    some = certificate.predict(x)
+    assert not bool(some.certified.all())
+    stands = certificate.withstands(x).value
+    assert bool((stands[some.certified] == 6).all()) and bool((stands[~some.certified] < 6).all())
+
+
+def test_a_weight_of_positive_samples_that_is_a_set() -> None:
+    z, y = torch.tensor([0.3, -1.2]), torch.tensor([1.0, 0.0])
+    found = F.binary_cross_entropy_with_logits(bf.ball(z, 0.1), y, pos_weight=bf.ball(torch.tensor([2.0, 2.0]), 0.2))
+    for weight in (1.8, 2.0, 2.2):
+        for shift in (-0.1, 0.1):
+            plain = F.binary_cross_entropy_with_logits(z + shift, y, pos_weight=torch.full((2,), weight))
+            assert bool(found.contains(plain).all())
