@@ -38,7 +38,7 @@ def launch(
 ) -> None:
     """Start a kernel, with pointers for tensors and `int` for whole numbers, on the stream of PyTorch.
 
-    As PyTorch's own call of a kernel does, which loads the driver anew each time: 0.15 ms, hundreds of times in a step.
+    As PyTorch's own call of a kernel does, which loads the driver anew each time: 0.15 ms, 780 times in a run on MAGIC.
     """
     function, driver = _kernel(name, device).func, _driver()
     values = [ctypes.c_void_p(x.data_ptr()) if isinstance(x, Tensor) else ctypes.c_int(x) for x in given]
