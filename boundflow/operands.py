@@ -60,12 +60,15 @@ def value(x: Operand) -> Tensor | float:
     return x.bounds[0] if isinstance(x, Set) else x
 
 
-def own_axis(*operands: Part) -> tuple[list[Part], SampleAxis | None]:
-    """Operands of an elementwise operator, and the samples whose own rows they share; others are written out."""
+def own_axis(*operands: Part, beside: Set | Tensor | None = None) -> tuple[list[Part], SampleAxis | None]:
+    """Operands of an elementwise operator, and the samples whose own rows they share; others are written out.
+
+    ``beside`` is an operand that has no rows itself, as a condition, but may repeat a sample.
+    """
     marked = [x for x in operands if has_own_rows(x)]
     if not marked:
         return list(operands), None
-    along, shape = marked[0].along, _together(operands)
+    along, shape = marked[0].along, _together((*operands, beside))
     assert along is not None and along.samples.batch is not None
     agree = all(x.along == along for x in marked)
     written = (x.form.rows for x in operands if isinstance(x, Set) and x.affine)

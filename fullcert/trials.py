@@ -9,6 +9,7 @@ its next ones on as many of these as it is told, so that the samples of a step a
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, fields, replace
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -60,6 +61,9 @@ class Training:
     def met(self, step: int) -> int:
         """Samples whose symbols are known after so many steps."""
         return min(self.samples, step * self.size)
+
+    def certify(self, **how: Any) -> bf.Certificate:
+        return bf.certify(self.model, self.data, self.recipe, threat=self.threat, **how)
 
     def prepared(self, recipe: bf.Recipe) -> tuple[Prepared, list[Tensor]]:
         made = Prepared(self.model, self.data, self.threat, recipe)

@@ -445,7 +445,7 @@ MUTANTS = [Mutant(*row) for row in [
     ("factors.py", "self.mix = b[:1] - b[1:] if self.opposed else b", "self.mix = b[:1] + b[1:] if self.opposed else b", "opposite factors added up"),
     ("rules/contractions.py", "x if x.along == along else x.without_clean() for x in others", "x for x in others", "a bias along another axis is clean where one sample was left alone"),
     ("rules/gates.py", "samples_of(a, b, condition) if kept", "samples_of(a, b) if kept", "a sample that a condition repeats is touched once"),
-    ("rules/gates.py", "if along is not None and not (kept and along.fits(shape)):", "if along is not None and not kept:", "own rows of a sample that a condition repeats"),
+    ("rules/gates.py", "own_axis(*_as_sets(condition, a, b), beside=condition)", "own_axis(*_as_sets(condition, a, b))", "own rows of a sample that a condition repeats"),
     ("rules/gates.py", "check = Check.EVERYTHING if over.operands[0].exact else Check.NOTHING", "check = Check.NOTHING", "a plain gradient that is not finite passes a gate"),
     ("rules/softmax.py", "point(_pair((-1.0, 1.0), x))", "point(_pair((1.0, -1.0), x))", "logarithms of two classes exchanged"),
 ]]

@@ -145,10 +145,9 @@ def isfinite(x: Set) -> Tensor:
 )
 def where(condition: Set | Tensor, a: Operand, b: Operand) -> Set:
     same_kind(a, b)
-    (a, b), along = own_axis(*_as_sets(condition, a, b))
-    shape: torch.Size = torch.broadcast_shapes(condition.shape, a.shape, b.shape)  # type: ignore[no-untyped-call]
-    kept = len(shape) == max(a.dim(), b.dim())  # the condition may repeat a sample
-    if along is not None and not (kept and along.fits(shape)):
+    (a, b), along = own_axis(*_as_sets(condition, a, b), beside=condition)
+    kept = condition.dim() <= max(a.dim(), b.dim())
+    if along is not None and not kept:
         a, b, along = a.dense(), b.dense(), None
     dims = max(condition.dim(), a.dim(), b.dim())
     certain, possible = _truth(condition, dims)

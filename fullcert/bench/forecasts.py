@@ -1,7 +1,8 @@
 """Forecasts of trainings on the networks whose steps are measured: how long they take, beside what was said before."""
 
+from dataclasses import replace
+
 import torch
-from torch import nn
 
 import boundflow as bf
 from fullcert import forecasting
@@ -34,15 +35,9 @@ def trainings(device: torch.device) -> dict[str, Training]:
         )
         data = batch_of(widths, samples, device)
         found[name] = Training(network(widths).to(device), data, recipe, bf.threats.Linf(EPSILON))
-    for name, (samples, features, classes, k) in {
-        "labels": (20_000, 30, 2, 50),
-        "classes": (5_000, 64, 10, 20),
-    }.items():
-        torch.manual_seed(0)
-        model, loss = nn.Linear(features, 1 if classes == 2 else classes), "bce" if classes == 2 else "ce"
-        recipe = bf.Recipe(loss=loss, optimizer_options={"lr": 0.1}, epochs=4, memory=memory.PROMISED, device=device)
-        data = memory.data(samples, features, classes)
-        found[f"memory-{name}"] = Training(model, data, recipe, bf.threats.AtMost(k, memory.LABELS))
+    for name, task in memory.LINEAR.items():
+        training = task()
+        found[name] = replace(training, recipe=training.recipe.but(epochs=4, device=device))
     return found
 
 
@@ -53,7 +48,7 @@ def forecasts(device: torch.device) -> Measured:
             use_threads_of(training.recipe, NETWORKS[name][0], training.size)
         told = forecasting.of(training, clock)
         started = clock()
-        bf.certify(training.model, training.data, training.recipe, threat=training.threat, progress=False)
+        training.certify(progress=False)
         wait(device)
         took = clock() - started
         rows[name] = {

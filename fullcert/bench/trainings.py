@@ -82,15 +82,13 @@ def attacked(attack: Attack, device: torch.device) -> Measured:
     x, y = tensors(data.train, attack.samples, device)
     model, recipe = network(attack, x.shape[1], data.classes), program(attack, device)
 
-    def certified() -> bf.Certificate:
-        return bf.certify(model, (x, y), recipe, threat=attack.threat)
-
     def plain() -> None:
         plainly(model, bf.Recipe(loss="ce", optimizer_options={"lr": attack.lr}, epochs=attack.steps), x, y)
 
+    training = Training(model, (x, y), recipe, attack.threat)
     return Whole(
-        certified,
-        lambda clock: forecasting.of(Training(model, (x, y), recipe, attack.threat), clock),
+        training.certify,
+        partial(forecasting.of, training),
         lambda certificate: tested(attack, data, certificate, device).value,
         plain,
     ).timed(device)
@@ -132,10 +130,10 @@ def head(device: torch.device) -> Measured:
     model = nn.Linear(512, 10).double()
     recipe = bf.Recipe(loss="ce", optimizer_options={"lr": 2.0}, epochs=5, memory=64e9, device=device)
 
-    threat = bf.threats.AtMost(50, bf.threats.Labels())
+    training = Training(model, (x, y), recipe, bf.threats.AtMost(50, bf.threats.Labels()))
     return Whole(
-        lambda: bf.certify(model, (x, y), recipe, threat=threat, progress=False),
-        lambda clock: forecasting.of(Training(model, (x, y), recipe, threat), clock),
+        partial(training.certify, progress=False),
+        partial(forecasting.of, training),
         lambda certificate: 100 * certificate.accuracy(test[0], test[1]).certified,
         lambda: plainly(model, recipe, x, y),
     ).timed(device)
