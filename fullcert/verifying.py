@@ -5,7 +5,7 @@
     content     what it says can be: bounds in order, the plain model between them, rows of known symbols
     network     the layers that it describes give the answers that it holds; a network of your own is not made here
     members     of a vote: all certificates that its list names are there, and each member is one training
-    signature   the holder of a key has signed these very files
+    signature   the holder of a key has signed these very files, and there is none beside them
     rerun, trainings, balls     evidence that does not rest on the file (`evidence.py`), where it was asked for
 
 Each is held, failed or not done. A check that rests on one that failed is not done.
@@ -58,10 +58,12 @@ def checks(
     run: Path, key: Path | None = None, asked: Asked = NOTHING, progress: evidence.Progress = lambda what: None
 ) -> list[Check]:
     """Everything that can be checked; a signature only with a key, and evidence as it is asked for."""
+    signed = signature(run, key)  # first: it says at the end whether what was read since is what was signed
     paths = runs.certificates(run)
-    signature = Check("signature", NOT_DONE, unasked(run)) if key is None else signed(run, key)
-    found = [*(of_members(run, paths) if voting.votes(run) else of_certificate(paths[0])), signature]
-    return [*found, *gathered(run, asked, all_held(found), progress)] if asked.anything else found
+    found = [*(of_members(run, paths) if voting.votes(run) else of_certificate(paths[0])), signed()]
+    if asked.anything:
+        found += gathered(run, asked, all_held(found), progress)
+    return [signed() if check.check == "signature" else check for check in found]
 
 
 def gathered(run: Path, asked: Asked, sound: bool, progress: evidence.Progress) -> list[Check]:
@@ -200,13 +202,26 @@ CHECKS: dict[str, Callable[[Path], str]] = {
 }
 
 
-def signed(run: Path, key: Path) -> Check:
+def signature(run: Path, key: Path | None) -> Callable[[], Check]:
+    """Whether a run is signed with a key; to be asked again when everything was read."""
+    if key is None:
+        unasked = Check("signature", NOT_DONE, without_key(run))
+        return lambda: unasked
     try:
-        return Check("signature", HELD, signing.check(run, key))
+        told = signing.check(run, key)
     except signing.NotSigned as error:
-        return Check("signature", FAILED, str(error))
+        failed = Check("signature", FAILED, str(error))
+        return lambda: failed
+
+    def still() -> Check:
+        try:
+            return Check("signature", HELD, told())
+        except signing.NotSigned as error:
+            return Check("signature", FAILED, str(error))
+
+    return still
 
 
-def unasked(run: Path) -> str:
+def without_key(run: Path) -> str:
     there = (run / runs.SIGNATURE).is_file()
     return "there is one: --key FILE says whose it must be" if there else "the run is not signed"

@@ -19,9 +19,10 @@ def sign(
     json: results.Json = None,
     quiet: results.Quiet = False,
 ) -> None:
-    """Sign the files of a run with an Ed25519 key, after checking its certificate.
+    """Sign every file of a run with an Ed25519 key, after checking its certificate.
 
-    A signature says who has seen these files. It does not say that the training was honest: see docs/trust.md.
+    A signature says who has seen these files, and no others: what is added or changed later is to be signed again. It
+    does not say that the training was honest: see docs/trust.md.
     """
     results.check(json)
     if run is not None:
@@ -39,7 +40,7 @@ def sign(
         made = {"private_key": str(new_key), "public_key": str(signing.make_key(new_key))}
     else:
         assert run is not None and key is not None
-        private = signing.private_key(key)
+        private = signing.private_key(signing.apart(run, key))
         failed = [check for check in verifying.checks(run) if check.result == verifying.FAILED]
         if failed:
             raise Mistake(f"{run} is not signed, since its {failed[0].check} does not hold: {failed[0].detail}")
