@@ -17,7 +17,7 @@ from . import rounding
 from .budgets import sum_of_moduli
 from .rows import NO_ROWS, Rows
 from .sample_axis import SampleAxis
-from .thread_context import thread
+from .thread_context import OUTWARD, thread, using
 
 PartMap = Callable[[Tensor, int], Tensor]  # one function for every part of a set: a tensor and how many axes lead it
 
@@ -132,7 +132,8 @@ class Form:
     @cached_property
     def modulus(self) -> Tensor:
         """``|c| + sigma``."""
-        return rounding.up(self.center.abs() + self.reach)
+        with using(OUTWARD):  # it is kept, and may be asked for later where roundings are charged
+            return rounding.up(self.center.abs() + self.reach)
 
 
 def ball_form(center: Tensor, radius: Tensor) -> Form:

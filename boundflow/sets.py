@@ -32,7 +32,7 @@ from .forms import Form, ball_form
 from .late_checks import require_order
 from .sample_axis import SampleAxis
 from .symbols import Symbols
-from .thread_context import thread, using
+from .thread_context import OUTWARD, thread, using
 
 if TYPE_CHECKING:
     from .rules.linear import Remembered
@@ -129,7 +129,8 @@ class Set:
             if self.exact:
                 self._form = ball_form(self.bounds[0], torch.zeros_like(self.bounds[0]))
             else:
-                self._form = ball_form(*rounding.middle(self.bounds))
+                with using(OUTWARD):  # it is kept, and may be asked for later where roundings are charged
+                    self._form = ball_form(*rounding.middle(self.bounds))
         return self._form
 
     @property

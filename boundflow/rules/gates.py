@@ -23,6 +23,7 @@ from ..rule_table import aten, rule
 from ..sample_axis import SampleAxis
 from ..sets import Check, Set, as_set
 from ..states import Linear, Remainder, States
+from ..thread_context import thread
 from .constants import constant
 from .linear import broadcast, combination
 from .products import hull, mul
@@ -33,11 +34,14 @@ from .products import hull, mul
 def _ends(x: Operand, other: Set | Tensor) -> tuple[Tensor, Tensor]:
     """(lower, upper) of an operand; a number that the dtype does not hold stands for its neighbours too."""
     if isinstance(x, int | float):
-        x = _number(float(x), other.dtype, other.device)
+        x = _number(float(x), other.dtype, other.device, thread.arithmetic.outward)
     return (x.bounds[0], x.bounds[1]) if isinstance(x, Set) else (x, x)
 
 
-_number = lru_cache(maxsize=256)(constant)  # comparisons only read it
+@lru_cache(maxsize=256)
+def _number(x: float, dtype: torch.dtype, device: torch.device, outward: bool) -> Set:
+    """A number as a set, which comparisons only read; what it stands for depends on whether roundings are charged."""
+    return constant(x, dtype, device)
 
 
 def _condition(certain: Tensor, impossible: Tensor, *operands: Operand) -> Set:
