@@ -2,7 +2,8 @@
 
 The function returns a plain `nn.Module`. It may take `features` (how many numbers one input has), `shape` (the shape of
 one input) and `outputs`, or nothing. The file is run as it stands, under a private module name and with its own folder
-importable meanwhile; what is wrong with it is told in one sentence, before any training.
+importable meanwhile; what is wrong with it is told in one sentence, before any training. What it imports from its
+folder is read anew every time, from its source: the digests of what was run are those of the files as they are.
 """
 
 import copy
@@ -11,10 +12,11 @@ import inspect
 import math
 import sys
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from importlib.machinery import SOURCE_SUFFIXES, FileFinder, ModuleSpec, PathFinder, SourceFileLoader
 from pathlib import Path
-from types import ModuleType
+from types import CodeType, ModuleType
 from typing import Any
 
 import torch
@@ -31,12 +33,17 @@ def is_file(spec: str) -> bool:
     return ":" in spec or spec.endswith(".py")
 
 
-def load_factory(spec: str) -> Callable[..., nn.Module]:
-    """The function that a spec such as `net.py:make_model` names."""
+def place_of(spec: str) -> Path:
+    """The file of a spec such as `net.py:make_model`."""
+    return Path(spec.rpartition(":")[0])
+
+
+def load_factory(spec: str, code: dict[str, str] | None = None) -> Callable[..., nn.Module]:
+    """The function that a spec such as `net.py:make_model` names; ``code`` takes the digests of the files it is in."""
     place, _, name = spec.rpartition(":")
     if not place or not name:
         raise Mistake(f"{spec!r} names no model: write the file and the function in it, such as {EXAMPLE}")
-    module = _imported(Path(place))
+    module = _imported(Path(place), {} if code is None else code)
     if not hasattr(module, name):
         raise Mistake(f"{place} has nothing called {name!r}: name the function that makes the model")
     factory = getattr(module, name)
@@ -47,12 +54,14 @@ def load_factory(spec: str) -> Callable[..., nn.Module]:
     return factory
 
 
-def build_model(spec: str, shape: tuple[int, ...], outputs: int, seed: int = 0) -> nn.Module:
+def build_model(
+    spec: str, shape: tuple[int, ...], outputs: int, seed: int = 0, code: dict[str, str] | None = None
+) -> nn.Module:
     """The user's network in float64, checked on two inputs.
 
-    The seed fixes it; the caller's random state is left alone.
+    The seed fixes it; the caller's random state is left alone. ``code`` is as for `load_factory`.
     """
-    factory = load_factory(spec)
+    factory = load_factory(spec, code)
     known = {"features": math.prod(shape), "shape": tuple(shape), "outputs": outputs}
     arguments = _arguments(spec, factory, known)
     with torch.random.fork_rng(devices=[]):
@@ -64,7 +73,75 @@ def build_model(spec: str, shape: tuple[int, ...], outputs: int, seed: int = 0) 
     return _checked(spec, model, shape, outputs)
 
 
-def _imported(path: Path) -> ModuleType:
+def code_now(spec: str, then: Mapping[str, str]) -> dict[str, str]:
+    """What the files of a model have become whose digests were taken; one that is gone has none. Nothing is run."""
+    folder, found = place_of(spec).parent, {}
+    for name in then:
+        try:
+            found[name] = _digest((folder / name).read_bytes())
+        except OSError:
+            continue
+    return found
+
+
+def _digest(source: bytes) -> str:
+    return hashlib.sha256(source).hexdigest()
+
+
+class _Neighbour(SourceFileLoader):
+    """Runs what stands in a file: a compiled copy may be of other code that had its size and time."""
+
+    def __init__(self, name: str, path: str, kept: "_Neighbours"):
+        super().__init__(name, path)
+        self.kept = kept
+
+    def get_code(self, fullname: str) -> CodeType:
+        path = self.get_filename(fullname)
+        source = self.get_data(path)
+        self.kept.code[Path(path).relative_to(self.kept.folder).as_posix()] = _digest(source)
+        _NEIGHBOURS[fullname] = path
+        return self.source_to_code(source, path)
+
+
+class _Neighbours:
+    """Finds what the file of a model imports from its own folder, and keeps the digests of it."""
+
+    def __init__(self, folder: Path, code: dict[str, str]):
+        self.folder, self.code = folder, code
+
+    def find_spec(self, name: str, path: Sequence[str] | None = None, target: object = None) -> ModuleSpec | None:
+        for place in map(Path, [str(self.folder)] if path is None else path):
+            if place.is_relative_to(self.folder):
+                loader = (lambda name, path: _Neighbour(name, path, self), SOURCE_SUFFIXES)
+                found = FileFinder(str(place), loader).find_spec(name)  # type: ignore[arg-type]
+                if found is not None and found.loader is not None:
+                    return found
+        return None
+
+
+_NEIGHBOURS: dict[str, str] = {}  # modules that files of models have imported from their folders, and their files
+
+
+@contextmanager
+def _importable(folder: Path, code: dict[str, str]) -> Iterator[None]:
+    """The folder of a model can be imported from; nothing in it counts as imported by an earlier file."""
+    for name, file in _NEIGHBOURS.items():
+        if getattr(sys.modules.get(name), "__file__", None) == file:
+            del sys.modules[name]
+    _NEIGHBOURS.clear()
+    finder = _Neighbours(folder, code)
+    place = sys.meta_path.index(PathFinder) if PathFinder in sys.meta_path else len(sys.meta_path)
+    sys.meta_path.insert(place, finder)
+    sys.path.insert(0, str(folder))
+    try:
+        yield
+    finally:
+        sys.meta_path.remove(finder)
+        if str(folder) in sys.path:
+            sys.path.remove(str(folder))
+
+
+def _imported(path: Path, digests: dict[str, str]) -> ModuleType:
     """The file, run under a name that no other module has; its folder can be imported from meanwhile."""
     try:
         source = path.read_bytes()
@@ -78,17 +155,13 @@ def _imported(path: Path) -> ModuleType:
     module = ModuleType(f"_fullcert_model_{hashlib.sha256(str(path.resolve()).encode()).hexdigest()[:16]}")
     module.__file__ = str(path)
     sys.modules[module.__name__] = module  # dataclasses and copies of its classes look it up there
-    folder = str(path.resolve().parent)
-    sys.path.insert(0, folder)
+    digests[path.name] = _digest(source)
     try:
-        with _told(f"{path}:", f"{path} raised"):
+        with _importable(path.resolve().parent, digests), _told(f"{path}:", f"{path} raised"):
             exec(code, module.__dict__)
     except Mistake:
         del sys.modules[module.__name__]
         raise
-    finally:
-        if folder in sys.path:
-            sys.path.remove(folder)
     return module
 
 

@@ -53,13 +53,14 @@ def cnn(options: Options, shape: tuple[int, ...], outputs: int) -> nn.Module:
 MODELS: dict[str, Callable[[Options, tuple[int, ...], int], nn.Module]] = {"mlp": mlp, "cnn": cnn}
 
 
-def build(options: Options, shape: tuple[int, ...], outputs: int) -> nn.Module:
+def build(options: Options, shape: tuple[int, ...], outputs: int, code: dict[str, str] | None = None) -> nn.Module:
     """The network before training, for inputs of this shape. The seed fixes it; nobody else's random state changes.
 
-    A larger first layer starts from steeper features, which need fewer steps; and every step widens the set.
+    A larger first layer starts from steeper features, which need fewer steps; and every step widens the set. ``code``
+    takes the digests of the files of the user that it is made by.
     """
     if model_files.is_file(options.model):
-        return model_files.build_model(options.model, shape, outputs, options.seed)
+        return model_files.build_model(options.model, shape, outputs, options.seed, code)
     network = choose("model", options.model, MODELS)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(options.seed)

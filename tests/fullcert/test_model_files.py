@@ -1,5 +1,7 @@
 """A user's network from a file: what it is given, and one sentence for each thing that can be wrong with it."""
 
+import os
+import py_compile
 import sys
 from pathlib import Path
 
@@ -8,7 +10,7 @@ import torch
 from torch import nn
 
 from fullcert.mistakes import Mistake
-from fullcert.model_files import build_model, load_factory
+from fullcert.model_files import build_model, code_now, load_factory
 
 IMPORTS = "import torch\nfrom torch import nn\n"
 
@@ -67,6 +69,32 @@ def test_the_folder_can_be_imported_from_during_the_import_only(tmp_path: Path) 
     assert {name.partition("_model_")[0] for name in set(sys.modules) - names} == {"_fullcert", "blocks_of_this_test"}
     assert [entry.name for entry in tmp_path.glob("__pycache__/net*")] == []
     sys.modules.pop("blocks_of_this_test")
+
+
+def test_what_a_file_imports_from_its_folder_is_what_stands_there(tmp_path: Path) -> None:
+    """A module of this name was imported from another folder, and was compiled from another source of its size."""
+    specs, digests = [], []
+    for folder in ("one", "two"):
+        (tmp_path / folder / "inner").mkdir(parents=True)
+        (tmp_path / folder / "inner" / "size.py").write_text(f"SIZE = {folder == 'two':d}\n")
+        (tmp_path / folder / "layers.py").write_text("from inner.size import SIZE\n")
+        code = "from layers import SIZE\ndef make():\n    return nn.Linear(4, 2, bias=bool(SIZE))\n"
+        specs.append(f"{written(tmp_path / folder, code)}:make")
+    for _ in range(2):
+        assert [build_model(spec, (4,), 2).bias is not None for spec in specs] == [False, True]
+    size = tmp_path / "one" / "inner" / "size.py"
+    compiled, before = py_compile.compile(str(size)), size.stat()
+    size.write_text("SIZE = 1\n")
+    os.utime(size, ns=(before.st_atime_ns, before.st_mtime_ns))
+    assert compiled is not None and Path(compiled).exists()
+    for spec in specs:
+        code = dict[str, str]()
+        assert build_model(spec, (4,), 2, code=code).bias is not None
+        assert code.keys() == {"net.py", "layers.py", "inner/size.py"} and code_now(spec, code) == code
+        digests.append(code)
+    assert digests[0] == digests[1]
+    size.write_text("SIZE = 2\n")
+    assert code_now(specs[0], digests[0]) != digests[0]
 
 
 def test_a_file_that_changes_the_path_itself(tmp_path: Path) -> None:
