@@ -21,6 +21,7 @@ from torch import Tensor
 
 from .content import require, require_room
 from .errors import BoundFlowError, WrongContent
+from .identity import of_tensors
 
 # those that numpy knows: of others there is no digest
 NUMBERS = (torch.float64, torch.float32, torch.float16, torch.complex64, torch.complex128)
@@ -128,14 +129,5 @@ def require_digest(path: str | Path, content: dict[str, Any], tensors: dict[str,
 
 def _digest(content: dict[str, Any], tensors: dict[str, Tensor]) -> str:
     names = sorted(tensors)
-    said = json.dumps([content, names, fingerprint(*(tensors[name] for name in names))], sort_keys=True)
+    said = json.dumps([content, names, of_tensors(*(tensors[name] for name in names))], sort_keys=True)
     return hashlib.sha256(said.encode()).hexdigest()
-
-
-def fingerprint(*tensors: Tensor) -> str:
-    """sha256 of some tensors."""
-    digest = hashlib.sha256()
-    for tensor in tensors:
-        digest.update(f"{tensor.dtype}{tuple(tensor.shape)}".encode())
-        digest.update(tensor.detach().cpu().contiguous().numpy().tobytes())
-    return digest.hexdigest()

@@ -9,7 +9,6 @@ copies: buffers, parameters and attributes before and after, the generators of t
 from __future__ import annotations
 
 import copy
-import io
 import pickle
 import random
 import types
@@ -22,11 +21,10 @@ from torch import Tensor, nn
 
 from .draws import Draws
 from .errors import UnsupportedProgram
+from .identity import attributes, of_value
 from .lift import require_no_hooks
 
-CODE = types.FunctionType | type  # which a forward pass does not change
 SEEDS = "seeds the generator of torch"
-NOT_STATE = frozenset(("training", "_parameters", "_buffers", "_modules"))
 
 
 @dataclass(frozen=True)
@@ -37,57 +35,15 @@ class Effects:
     changes: tuple[str, ...]
 
 
-def contents(model: nn.Module, attributes_only: bool = False) -> dict[str, bytes]:
-    """Everything a forward pass could change, by name, as bytes to compare."""
-    found: dict[str, bytes] = {}
+def contents(model: nn.Module, attributes_only: bool = False) -> dict[str, str]:
+    """Digests of everything a forward pass could change, by name."""
+    found: dict[str, str] = {}
     for path, module in model.named_modules():
         held = attributes(module)
         if not attributes_only:
             held |= {**module._parameters, **module._buffers}
-        found |= {f"{path}.{name}" if path else name: in_bytes(value) for name, value in held.items()}
+        found |= {f"{path}.{name}" if path else name: of_value(value) for name, value in held.items()}
     return found
-
-
-def attributes(module: nn.Module) -> dict[str, Any]:
-    """What a module holds besides parameters, buffers, submodules and hooks."""
-    return {
-        name: value
-        for name, value in vars(module).items()
-        if name not in NOT_STATE and not name.endswith(("_hooks", "_hooks_with_kwargs", "_hooks_always_called"))
-    }
-
-
-def in_bytes(value: object) -> bytes:
-    """A value as bytes to compare: the same where nothing has changed."""
-    if isinstance(value, Tensor):
-        return _of_tensor(value)
-    written = io.BytesIO()
-    try:
-        _Contents(written).dump(value)
-    except Exception:  # what cannot be written down cannot be compared
-        return repr(type(value)).encode()
-    return written.getvalue()
-
-
-def _of_tensor(value: Tensor) -> bytes:
-    value = getattr(value, "_bounds", value).detach()  # of a set
-    try:
-        return f"{value.dtype}{tuple(value.shape)}".encode() + value.cpu().contiguous().numpy().tobytes()
-    except Exception:  # of a kind that numpy does not know
-        return repr(value).encode()
-
-
-class _Contents(pickle.Pickler):
-    """Objects as bytes to compare, not to read again: code by its name, tensors and generators by their numbers."""
-
-    def reducer_override(self, value: object) -> Any:
-        if isinstance(value, Tensor):
-            return bytes, (_of_tensor(value),)
-        if isinstance(value, torch.Generator):
-            return bytes, (_of_tensor(value.get_state()),)
-        if isinstance(value, CODE) and value not in (bytes, str):
-            return str, (f"{value.__module__}.{value.__qualname__}",)
-        return NotImplemented
 
 
 def effects(model: nn.Module, x: Tensor, training: bool) -> tuple[Effects, Any]:

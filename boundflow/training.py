@@ -31,7 +31,7 @@ from .clipping import clipped_gradients
 from .compiled_steps import FIRST, CompiledSteps, NotTraceable, why_not
 from .draws import Draws
 from .errors import UnsupportedProgram, VoidBounds
-from .files import fingerprint
+from .identity import of_tensors
 from .late_checks import checked_at_the_end
 from .lift import Given, lift
 from .losses import LOSSES
@@ -139,11 +139,11 @@ class _Run:
             "not_tracked": not_tracked,
             "input_shape": list(prepared.x.shape[1:]),
             "samples": len(prepared.x),
-            "data": fingerprint(prepared.x, prepared.y),
-            "initial_weights": fingerprint(*self.observed.tensors().values()),
+            "data": of_tensors(prepared.x, prepared.y),
+            "initial_weights": of_tensors(*self.observed.tensors().values()),
             "frozen": [name for name, parameter in prepared.model.named_parameters() if not parameter.requires_grad],
             "dtype": str(prepared.x.dtype).removeprefix("torch."),
-            **({} if prepared.weights is None else {"sample_weights": fingerprint(prepared.weights)}),
+            **({} if prepared.weights is None else {"sample_weights": of_tensors(prepared.weights)}),
             **versions(),
         }
         self.compiled = self._compiled(callbacks)

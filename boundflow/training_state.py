@@ -18,9 +18,11 @@ from torch import Tensor, nn
 from . import codec
 from .bounded import Bounded
 from .content import check_space, require
+from .digests import NOT_ATTRIBUTES
 from .errors import BoundFlowError
 from .expansion import Expansion
-from .forward_effects import NOT_STATE, attributes, contents, in_bytes
+from .forward_effects import contents
+from .identity import attributes, of_value
 from .recorded import NO_COLUMN, Recorded
 from .rows import Rows
 from .symbol_numbers import NOBODY
@@ -37,23 +39,25 @@ class Trainer:
     model: nn.Module
     optimizer: torch.optim.Optimizer
     schedule: Any = None
-    initial: dict[str, bytes] = field(default_factory=dict)  # the attributes as they were, to tell which have changed
-    beside: dict[str, bytes] = field(default_factory=dict)  # and what else the optimizer kept
+    initial: dict[str, str] = field(default_factory=dict)  # the attributes as they were, to tell which have changed
+    beside: dict[str, str] = field(default_factory=dict)  # and what else the optimizer kept
 
     def __post_init__(self) -> None:
         self.initial.update(contents(self.model, attributes_only=True))
         self.beside.update(self._beside())
 
-    def _beside(self) -> dict[str, bytes]:
+    def _beside(self) -> dict[str, str]:
         """What the optimizer keeps where no file looks for it: attributes, options that are no numbers, other state."""
         optimizer, mine = self.optimizer, set(map(id, self.parameters()))
-        held = {name: kept for name, kept in vars(optimizer).items() if name not in KNOWN and "hooks" not in name}
-        held["state"] = {repr(key): kept for key, kept in optimizer.state.items() if id(key) not in mine}
+        held: dict[str, Any] = {
+            name: kept for name, kept in vars(optimizer).items() if name not in KNOWN and "hooks" not in name
+        }
+        held["state"] = [(key, kept) for key, kept in optimizer.state.items() if id(key) not in mine]
         if self.schedule is None:  # or the schedule, made anew, writes them again
             for number, group in enumerate(optimizer.param_groups):
                 numbers = ("params", *(key for key, option in group.items() if isinstance(option, bool | int | float)))
                 held[f"group {number}"] = {key: option for key, option in group.items() if key not in numbers}
-        return {name: in_bytes(value) for name, value in held.items()}
+        return {name: of_value(value) for name, value in held.items()}
 
     def require_nothing_beside(self) -> None:
         """Refuse to write down a training whose optimizer keeps something that the file would not hold."""
@@ -89,7 +93,7 @@ class Trainer:
                 self.schedule.step()
 
 
-def changed_attributes(model: nn.Module, initial: dict[str, bytes]) -> dict[str, Any]:
+def changed_attributes(model: nn.Module, initial: dict[str, str]) -> dict[str, Any]:
     """Attributes of modules that are not what they were, by name."""
     found = {}
     for path, module in model.named_modules():
@@ -166,7 +170,7 @@ def _register(model: nn.Module, name: str, value: Tensor | None) -> None:
 def check_kept(name: str) -> None:
     """Refuse a name under which no forward pass keeps anything: a file says what is set, and must not set code."""
     last = name.rpartition(".")[2]
-    fits = last.isidentifier() and not last.startswith("__") and last not in NOT_STATE
+    fits = last.isidentifier() and not last.startswith("__") and last not in NOT_ATTRIBUTES
     require(fits, f"{name} is no name of what a model keeps")
 
 

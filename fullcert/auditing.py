@@ -14,7 +14,7 @@ import torch
 
 import boundflow as bf
 from boundflow.audit import Audit
-from boundflow.files import fingerprint
+from boundflow.identity import of_tensors
 from boundflow.prepared import Prepared
 from boundflow.recorded import LABEL, PRESENCE
 from boundflow.threats import Threat
@@ -84,7 +84,7 @@ def require_same(options: Options, where: Places, certificate: bf.Certificate) -
         return
     recipe = Recipe(replace(options, device="cpu"))  # the data are the same wherever it was trained
     made = Prepared(recipe.initial, recipe.observed(), recipe.threats.training, recipe.program())
-    if fingerprint(made.x, made.y) != certificate.record.get("data"):
+    if of_tensors(made.x, made.y) != certificate.record.get("data"):
         raise Mistake(f"{where.table.path} has changed since it was trained on: audit with the table as it was then")
 
 

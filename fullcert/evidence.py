@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 import boundflow as bf
-from boundflow import files
+from boundflow import identity
 from fullcert import ball_training, plain_training, runs, voting
 from fullcert.mistakes import Mistake
 from fullcert.model_files import is_file
@@ -65,7 +65,7 @@ def certificate_of(run: Path, recipe: Recipe) -> bf.Certificate:
     x, y = observed(recipe)
     compared = plain_training.targets(recipe, y)
     labels = compared.long() if recipe.options.loss == "ce" else compared.to(x.dtype).reshape(-1, 1)
-    if found.record.get("data") != files.fingerprint(x, labels):
+    if found.record.get("data") != identity.of_tensors(x, labels):
         raise Refuted("the data that its options name are not those it was trained on: their digest is another")
     return found
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
-from ..files import fingerprint
+from ..identity import of_tensors
 from ..out_of_memory import needs_less
 from ..prepared import Prepared
 from ..recipe import Recipe
@@ -158,11 +158,11 @@ def _require_same(certificate: Certificate, prepared: Prepared) -> None:
     now = {
         **prepared.recipe.record(prepared.model, len(batches)),
         "threat": repr(prepared.threat),
-        "data": fingerprint(prepared.x, prepared.y),
-        "initial_weights": fingerprint(*(*prepared.model.parameters(), *prepared.model.buffers())),
+        "data": of_tensors(prepared.x, prepared.y),
+        "initial_weights": of_tensors(*(*prepared.model.parameters(), *prepared.model.buffers())),
         "dtype": str(prepared.x.dtype).removeprefix("torch."),
     }
-    if record.get("sample_weights") != (None if prepared.weights is None else fingerprint(prepared.weights)):
+    if record.get("sample_weights") != (None if prepared.weights is None else of_tensors(prepared.weights)):
         raise ValueError("this certificate is about another training, with other sample_weights: give those it had")
     beside = ("task", "domain", "order", "reduction")  # which are about the bounds, or about reading the outputs
     for name, value in now.items():

@@ -13,7 +13,7 @@ import torch
 from commands import Columns, Command, people, sentence, write_csv
 
 import boundflow as bf
-from boundflow.files import fingerprint
+from boundflow.identity import of_tensors
 from fullcert.encoding import FIXED, SAME
 from fullcert.options import read_options, resolve
 from fullcert.training import Recipe
@@ -265,7 +265,7 @@ def test_trusted_data_come_first(command: Command, table: Path, tmp_path: Path) 
     for ours, theirs in zip(recipe.initial.parameters(), trained.parameters(), strict=True):
         assert torch.allclose(ours, theirs, rtol=1e-9, atol=1e-9) and bool((ours != 0).any())
     started = bf.load(tmp_path / "run" / "certificate.safetensors").record["initial_weights"]
-    assert started == fingerprint(*recipe.initial.state_dict().values())
+    assert started == of_tensors(*recipe.initial.state_dict().values())
 
 
 def test_trusted_data_without_values_are_told(command: Command, table: Path, tmp_path: Path) -> None:
