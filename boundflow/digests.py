@@ -78,7 +78,8 @@ def hooks(module: nn.Module) -> list[object]:
 def _numbers(tensor: Tensor) -> memoryview | bytes:
     """The numbers of a tensor in their order; copied only where they do not lie so."""
     flat = tensor.detach().cpu().resolve_conj().resolve_neg().contiguous().flatten()
-    return flat.view(torch.uint8).numpy().data if flat.numel() else b""
+    apart = flat.as_strided(flat.shape, (1,))  # of one number the stride may be any
+    return apart.view(torch.uint8).numpy().data if flat.numel() else b""
 
 
 def _dense(tensor: Tensor) -> tuple[Tensor, ...]:

@@ -236,3 +236,4 @@ def test_tensors_are_told_apart_by_order_kind_and_shape() -> None:
     made = [of_tensors(a, b), of_tensors(b, a), of_tensors(a, b.double()), of_tensors(a, b.view(2, 1)), of_tensors(a)]
     assert len(set(made)) == len(made)
     assert of_tensors(b.view(1, 2).T) == of_tensors(b.view(2, 1)), "as numbers stand, not as they lie in memory"
+    assert of_tensors(a[::2]) == of_tensors(a[:1].clone()), "one number has any stride"
