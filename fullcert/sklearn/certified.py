@@ -74,6 +74,11 @@ class CertifiedEstimator(BaseEstimator):
 
     # --- training -------------------------------------------------------------------------------------------------
 
+    def _forget(self) -> None:
+        """What an earlier `fit` found: its certificate, beside the classes of one that fails, speaks of other data."""
+        for name in [name for name in vars(self) if name.endswith("_") and not name.startswith("_")]:
+            delattr(self, name)
+
     def _fit(
         self, x: np.ndarray, targets: np.ndarray, outputs: int, loss: str, weights: np.ndarray | None = None
     ) -> bf.Certificate:
@@ -193,21 +198,22 @@ class CertifiedEstimator(BaseEstimator):
         return chosen("dtype", self.dtype, DTYPES)
 
     def _checks(self, *threats: Threat | None) -> dict[str, Any]:
-        """How inputs are validated: NaN is for threats about missing values."""
+        """How inputs are validated: NaN is for threats about missing values; once fitted, in the dtype of the fit."""
         missing = any(map(about_missing, threats))
-        dtype = np.float32 if self._dtype is torch.float32 else np.float64
+        fitted = getattr(self, "program_", None)
+        dtype = np.float32 if (self._dtype if fitted is None else fitted.dtype) is torch.float32 else np.float64
         return {"dtype": dtype, "ensure_all_finite": "allow-nan" if missing else True}
 
     def _outputs(self, X: Any) -> np.ndarray:
         """What the plain model puts out."""
-        check_is_fitted(self)
+        check_is_fitted(self, "certificate_")
         x = torch.tensor(validate_data(self, X, reset=False, **self._checks(self.threat_)))
         with torch.no_grad():
             return self.certificate_.nominal(self.threat_.observed(x)).numpy()
 
     def _answers(self, X: Any, epsilon: Any, threat: Threat | None, cuts: int) -> bf.Prediction:
         """What every model puts out; without a threat every feature is moved by ``epsilon`` or ``test_epsilon``."""
-        check_is_fitted(self)
+        check_is_fitted(self, "certificate_")
         x = validate_data(self, X, reset=False, **self._checks(self.threat_, threat))
         if epsilon is None:
             epsilon = 0.0 if threat is not None else self.test_epsilon

@@ -33,7 +33,8 @@ LOG, SQUARED = "log", "squared"
 
 
 def _is_logistic(estimator: Any) -> bool:
-    if estimator.loss != LOG:
+    fitted = getattr(estimator, "program_", None)  # by which it was trained, whatever its parameters say by now
+    if (estimator.loss != LOG) if fitted is None else (fitted.loss == "mse"):
         raise AttributeError("probabilities are those of the logistic loss: use loss='log'")
     return True
 
@@ -56,6 +57,7 @@ class CertifiedClassifier(ClassifierMixin, CertifiedEstimator):
 
         ``sample_weight``: how much each sample counts, fixed before training.
         """
+        self._forget()
         x, y = validate_data(self, X, y, **self._checks(self.threat))
         check_classification_targets(y)
         self.classes_, codes = np.unique(y, return_inverse=True)

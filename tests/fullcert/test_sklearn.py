@@ -414,6 +414,30 @@ def test_asking_before_fitting() -> None:
                 ask(np.zeros((1, 2)))
 
 
+def test_a_fit_that_fails_leaves_nothing_of_the_one_before() -> None:
+    """Labels of other data, certified by the certificate of the data before."""
+    x, y = make_blobs(40, centers=2, random_state=0)
+    asked = CertifiedClassifier(flip_labels=1).fit(x, np.where(y == 1, "a", "b"))
+    with pytest.raises(ValueError, match="budget exceeds"):
+        asked.set_params(flip_labels=100).fit(x, np.where(y == 1, "cat", "dog"))
+    with pytest.raises(NotFittedError):
+        asked.predict_certified(x[:4])
+    asked = CertifiedRegressor(target_epsilon=0.1).fit(x, y.astype(float))
+    with pytest.raises(ValueError, match="at least 0|negative"):
+        asked.set_params(target_epsilon=-0.1).fit(2 * x, y.astype(float))
+    with pytest.raises(NotFittedError):
+        asked.predict_certified(x[:4])
+
+
+def test_parameters_that_change_after_the_fit_change_no_answer() -> None:
+    x, y = make_blobs(40, centers=2, random_state=0)
+    asked = CertifiedClassifier(flip_labels=1, loss="squared").fit(x, y)
+    before = asked.predict_certified(x)
+    asked.set_params(loss="log", dtype="float32")
+    assert not hasattr(asked, "predict_proba"), "sigmoids of least squares are no probabilities"
+    assert np.array_equal(asked.predict_certified(x).lower, before.lower)
+
+
 def test_without_scikit_learn_the_import_says_what_to_install() -> None:
     script = "import sys; sys.modules['sklearn'] = None; import fullcert.sklearn"
     root = Path(__file__).parents[2]
