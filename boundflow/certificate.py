@@ -117,9 +117,9 @@ class Certificate:
         y = torch.as_tensor(y).to(prediction.label.device).reshape(-1)
         if len(y) != len(prediction):
             raise ValueError(f"{len(prediction)} inputs and {len(y)} labels")
-        threat = self._threat(epsilon, clip, threat)
+        threat, asked = self._threat(epsilon, clip, threat), self._in_evaluation_mode()
         with torch.no_grad():
-            right = classes(self._plain(self._checked(x, threat), threat)) == y
+            right = classes(asked._plain(asked._checked(x, threat), threat)) == y
         certified = prediction.certified & (prediction.label == y)
         return Accuracy(share(right), share(certified), share(prediction.certified))
 

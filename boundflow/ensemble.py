@@ -133,7 +133,8 @@ class Ensemble:
         members, stand = torch.stack(labels, 1), torch.stack(stands, 1)
         classes = self._classes(x, threat)
         label = votes.first(votes.counted(members, classes))
-        return Vote(label, votes.withstood(members, stand, classes), members, stand, classes)
+        withstood = votes.withstood(members, stand, classes).clamp_max(self.samples)  # there are no more to change
+        return Vote(label, withstood, members, stand, classes)
 
     def withstands(self, x: Given, epsilon: Given = 0.0, **asked: Any) -> Withstood:
         """For each vote how many samples, of the whole data, can be changed without changing it."""
@@ -147,7 +148,7 @@ class Ensemble:
         return Withstood(found.label, found.withstood, "k", float(self.samples))
 
     def _classes(self, x: Given, threat: Threat) -> int:
-        certificate = self.members[0][0]
+        certificate = self.members[0][0]._in_evaluation_mode()
         with torch.no_grad():
             outputs = certificate._plain(certificate._checked(x, threat)[:1], threat)
         return max(2, outputs.shape[1])

@@ -4,7 +4,8 @@ A certificate for k answers for every smaller budget (`smaller_threats.py`), and
 samples is certain for fewer, since these are fewer datasets. So the largest certain level is looked for by halving.
 Each answer is a proof of its own, and the result is a lower bound whether or not the bounds are monotone in the level.
 
-A run in which nothing could be changed (`Linf(0.0)`), whose sets are as wide as rounding, answers for 0 changes.
+A run in which nothing could be changed (`Linf(0.0)`), whose sets are as wide as rounding, answers for 0 changes, where
+the others are left with none either.
 Several certificates of one training speak of the same models: the largest of their answers holds. They are of one
 training if all but the budget, or the radius, that is asked about is the same, the plain parameters to the last bit.
 """
@@ -54,6 +55,8 @@ class Withstood:
 
     def certain(self, value: float) -> Tensor:
         """Which predictions are certain at a value."""
+        if not value >= 0:
+            raise ValueError(f"ask about a value of 0 or more, and not {value}")
         if value > self.most:
             raise ValueError(f"nothing is known beyond {self.unit} = {self.most:g}, for which the sets were made")
         return self.value >= value
@@ -265,17 +268,32 @@ def require_one_kind(certificates: Sequence[Certificate], over: str | None) -> N
     """The same changes in the same clauses: only what is asked about may differ, the budget or the one radius.
 
     Otherwise five samples that move by 0.01 would count as five that move by 0.5. A run in which nothing could be
-    changed is a case of every kind.
+    changed is the case of no changes, unless the others can be left with some: flips, where no feature moves.
     """
     found = [one.record["clauses"] for one in certificates if one.record.get("clauses")]
-    if len(found) < 2:
+    if not found:
         return
     over = over or ("k" if any(clause["budget"] is not None for clause in found[0]) else "epsilon")
+    if len(found) < len(certificates) and any(_is_left_with_changes(clauses, over) for clauses in found):
+        none = "where no sample was changed" if over == "k" else "where no feature was moved"
+        raise DifferentRuns(
+            f"nothing could be changed in one of these runs, and {none} the others still have changes of another kind: "
+            "leave that run out"
+        )
+    if len(found) < 2:
+        return
     if any("kind" not in change for clauses in found for clause in clauses for change in clause["changes"]):
         raise DifferentRuns("these certificates do not say of which kind their threats are: train again")
     if any(_kind(clauses, over) != _kind(found[0], over) for clauses in found[1:]):
         varied = "how many samples were changed" if over == "k" else "how far all features were moved"
         raise DifferentRuns(f"these certificates are of different kinds of threats: they may differ in {varied} alone")
+
+
+def _is_left_with_changes(clauses: list[dict[str, Any]], over: str) -> bool:
+    """Whether something can have been changed at 0 samples, or at radius 0."""
+    if over == "k":
+        return len(clauses) > 1 or clauses[0]["budget"] is None
+    return any(change["shrinks"] is None for clause in clauses for change in clause["changes"])
 
 
 def _kind(clauses: list[dict[str, Any]], over: str) -> list[Any]:

@@ -99,17 +99,18 @@ class Moved(Change):
         is at most t, and the radius that pays for roundings stays. A valid range cuts the rows of long and short moves
         alike and may move the center, so there the rows say nothing about shorter moves. Amounts that are the same but
         for what scaling a table rounds are one epsilon, the least of them: whoever moves no feature by more than t of
-        that moves none by more than t of its own amount.
+        that moves none by more than t of its own amount. A share of 0 is no amount at all, so it is not the same.
         """
         if self.clip is not None:
             return None
         allowed, slack, least, most = self._allowed(x), 0.0, math.inf, 0.0
+        moving = allowed & self.moving(x)
         for part in torch.split(x, 4096):  # amounts of all samples at once may not fit
             amounts = torch.where(allowed, self.amounts(part), 0.0).expand(part.shape)
             slack = max(slack, rounding.of_shorter_moves(part, amounts))
-            moving = amounts[amounts > 0]
-            if moving.numel():
-                least, most = min(least, float(moving.min())), max(most, float(moving.max()))
+            reached = amounts[:, moving]
+            if reached.numel():
+                least, most = min(least, float(reached.min())), max(most, float(reached.max()))
         even = most <= EVEN * least
         return {"epsilon": min(least, most) if even else None, "slack": slack}
 

@@ -141,6 +141,20 @@ def test_saved_and_read_again(tmp_path: Path) -> None:
     assert (again.samples, again.withstands(inputs).most) == (20, 20)
 
 
+def test_a_vote_withstands_no_more_changes_than_there_are_samples() -> None:
+    """Both members stand every change of their part: costs add up to more than all samples, and the curve ends there."""
+    x, y = task(4)
+    model = network()
+    with torch.no_grad():
+        model[0].weight.copy_(10 * torch.tensor([[-1.0], [1.0]]))
+    recipe = {**RECIPE, "optimizer_options": {"lr": 1e-6}}
+    ensemble = bf.Ensemble.certify(model, (x, y), members=2, threat=flips(2), **recipe)
+    inputs = points()
+    found = ensemble.withstands(inputs)
+    assert bool((ensemble.predict(inputs).stands == 2).any()) and float(found.value.max()) == found.most == 4
+    assert ensemble.curve(inputs, (inputs.sum(1) > 0).long()).values[-1] == 4
+
+
 @pytest.mark.parametrize("damage", ["twice", "elsewhere", "other data", "fewer", "no list", "nothing", "format"])
 def test_a_folder_that_was_changed_is_refused(damage: str, tmp_path: Path) -> None:
     x, y = task(20)

@@ -224,6 +224,43 @@ def test_threats_of_different_kinds_are_not_combined(case: str) -> None:
         bf.withstands(made, points(), over=over)
 
 
+LEFT = {  # of threats under which something changes even at level 0, and what is asked
+    "moves of all beside flips": ("k", Linf(0.5) & flips(2)),
+    "flips beside moves": ("epsilon", Linf(0.01) & flips(2)),
+    "flips with moves": ("epsilon", AtMost(2, Linf(0.01) & Labels(classes=2))),
+}
+
+
+@pytest.mark.parametrize("case", LEFT)
+def test_a_run_that_nothing_was_done_to_says_nothing_beside_other_changes(case: str) -> None:
+    """It is certain of answers that the changes that are left at level 0 can turn."""
+    over, threat = LEFT[case]
+    x, y = task(8)
+    runs = [bf.certify(network(), (x, y), threat=one, **RECIPE) for one in (threat, Linf(0.0))]
+    for order in (runs, runs[::-1]):
+        with pytest.raises(bf.DifferentRuns, match="nothing could be changed in one of these runs"):
+            bf.withstands(order, points(), over=over)
+
+
+def test_no_value_below_zero_is_asked_about() -> None:
+    x, y = task(20)
+    found = bf.certify(network(), (x, y), threat=flips(2), **RECIPE).withstands(points())
+    for value in (-1, float("nan")):
+        with pytest.raises(ValueError, match="0 or more"):
+            found.certain(value)
+
+
+def test_a_share_of_nothing_is_not_the_same_radius() -> None:
+    """Five per cent of 1 and of 0: a zero that moves by 0.05 is no dataset of this threat."""
+    x = torch.tensor([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0], [0.0, 0.0]], dtype=torch.float64)
+    threat = Tolerance({0: "5%", 1: "5%"})
+    found = bf.certify(network(2), (x, torch.tensor([0, 1, 0, 1])), threat=threat, **RECIPE).withstands(x)
+    assert (found.unit, found.most) == ("share", 1.0)
+    of_ones = threat.shrinks(torch.ones(4, 2, dtype=torch.float64))
+    assert of_ones is not None and of_ones["epsilon"] == pytest.approx(0.05)
+    assert threat.shrinks(torch.zeros(4, 2, dtype=torch.float64)) == {"epsilon": 0.0, "slack": 0.0}
+
+
 def test_radii_that_are_almost_the_same_are_one_and_the_least_of_them() -> None:
     x = torch.ones(4, 3)
     for threat, epsilon in ((Linf([0.1, 0.1005, 0.0]), 0.1), (Linf([0.1, 0.2, 0.0]), None), (Linf(0.0), 0.0)):
@@ -384,11 +421,14 @@ def test_a_model_in_training_mode_answers_as_in_evaluation() -> None:
     x, y = task(20)
     model = torch.nn.Sequential(torch.nn.Linear(3, 2), torch.nn.Dropout(0.5)).double()
     certificate = bf.certify(model, (x, y), threat=flips(2), **RECIPE)
-    before = certificate.withstands(points()).value
+    inputs = points(400)
+    truth, before = (inputs.sum(1) > 0).long(), certificate.withstands(inputs).value
+    accuracy = certificate.accuracy(inputs, truth)
     certificate.nominal.train()
     assert certificate.model is not None
     certificate.model.train()
-    assert torch.equal(certificate.withstands(points()).value, before)
+    assert torch.equal(certificate.withstands(inputs).value, before)
+    assert certificate.accuracy(inputs, truth) == accuracy
 
 
 def test_inputs_that_meet_are_refused() -> None:
