@@ -142,7 +142,7 @@ def test_saved_and_read_again(tmp_path: Path) -> None:
 
 
 def test_a_vote_withstands_no_more_changes_than_there_are_samples() -> None:
-    """Both members stand every change of their part: costs add up to more than all samples, and the curve ends there."""
+    """Members stand every change of their part: costs add up to more than all samples, where the curve ends."""
     x, y = task(4)
     model = network()
     with torch.no_grad():
