@@ -313,12 +313,13 @@ def of_grid(x: Tensor, distance: float) -> Tensor:
 def scaled_move(move: float, largest: float, offset: float, spacing: float) -> float:
     """A scaled move, and what scaling can be off by: of values up to ``largest``, scaled around ``offset``.
 
-    A value v becomes ``(v - center) / scale``: it is read, centered, divided and converted, four roundings of at most
-    ``u (largest + offset + move)`` at both ends of the move. ``spacing``, from 1 to the next number, is 2 u: four of it
-    are enough, and the rest pays for the roundings of this sum and of the move itself.
+    A value v becomes ``(v - center) / scale``: it is read, centered and divided in float64, and converted, four
+    roundings at both ends of the move. Each is at most ``u (largest + move)``, where ``spacing``, from 1 to the next
+    number, is 2 u: four of it are enough, and the rest pays for the roundings of this sum and of the move itself. The
+    offset is in the first two, which are those of float64 whatever the precision of the run.
     """
-    unit = 16 * spacing if thread.arithmetic.outward else 0.0
-    return move * (1 + unit) + unit * (largest + offset + move)
+    unit, double = (16 * spacing, 2.0**-48) if thread.arithmetic.outward else (0.0, 0.0)
+    return move * (1 + unit) + unit * (largest + move) + double * offset
 
 
 def scaled_share(share: float, spacing: float) -> float:

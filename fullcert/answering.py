@@ -15,11 +15,13 @@ from boundflow import rounding
 from boundflow.certificate_files import input_shape
 from boundflow.threats import Threat
 from fullcert import missing_cells, models, runs, tables, tasks, threats, voting
-from fullcert.encoding import Encoding, Image, Number, Target, Words, as_words, known_words
+from fullcert.dialects import PLAIN, Dialect
+from fullcert.encoding import Encoding, Image, Number, Target, Words
 from fullcert.evaluation import CHUNK
 from fullcert.losses import outputs
 from fullcert.mistakes import Mistake, choose
 from fullcert.options import Options, read_options, resolve
+from fullcert.tables import as_words
 from fullcert.training import DTYPES
 
 
@@ -113,7 +115,7 @@ def asked(run: Path, data: Path, epsilon: float | None, tolerance: Sequence[str]
     options = resolve({}, read_options(runs.existing(run, runs.OPTIONS)))
     table = tasks.read(options, data) if (run / runs.COLUMNS).exists() else tables.read(data)
     if (run / runs.COLUMNS).exists():
-        encoding = encoding_of(run / runs.COLUMNS)
+        encoding = encoding_of(run / runs.COLUMNS, tasks.dialect_of(options))
     else:
         encoding = as_it_is(table, certificate_shape(certificate_file), classes_of(run), options)
     inputs = encoding.inputs(table)
@@ -137,16 +139,25 @@ def unknown(encoding: Encoding, table: tables.Table) -> dict[str, int]:
     found = {}
     for column in encoding.columns:
         if isinstance(column, Words):
-            words = known_words(table.column(column.name), column.values)
+            words = as_words(table.column(column.name))
             found[column.name] = int((~np.isin(words, ["", *column.values])).sum())
     return {name: count for name, count in found.items() if count}
 
 
-def encoding_of(path: Path) -> Encoding:
+def encoding_of(path: Path, dialect: Dialect = PLAIN) -> Encoding:
+    """How columns became inputs; names of categories must be those that cells are read as."""
     try:
-        return Encoding.from_data(runs.read_json(path))
+        made = Encoding.from_data(runs.read_json(path))
     except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError):
         raise Mistake(f"{path} is damaged: it does not say how columns become inputs") from None
+    for column in (*made.columns, made.target):
+        for name in getattr(column, "values", getattr(column, "classes", ())):
+            if tables.plain_word(name, dialect) != name:
+                raise Mistake(
+                    f"{path} has {name!r} in the column {column.name!r}, which is read as "
+                    f"{tables.plain_word(name, dialect)!r} since another version: train again"
+                )
+    return made
 
 
 def load(path: Path, options: Options, shape: tuple[int, ...], encoding: Encoding) -> bf.Certificate:
@@ -187,10 +198,10 @@ def classes_of(run: Path) -> tuple[str, ...]:
 def as_it_is(table: tables.Table, shape: tuple[int, ...], classes: tuple[str, ...], options: Options) -> Encoding:
     """The inputs of a run on a built-in dataset: as many columns of numbers, in order, or one array."""
     numbers = [name for name, column in table.columns.items() if tables.is_number(column) and column.ndim == 1]
-    target = next((name for name in table.columns if name in TARGETS), "")
+    target = next((name for name, column in table.columns.items() if name in TARGETS and column.ndim == 1), "")
     if target in numbers and len(shape) == 1 and len(numbers) <= shape[0]:
         target = ""  # a plane has a y, too
-    if target and not set(as_words(table.columns[target]).reshape(-1)) <= set(classes):
+    if target and not set(as_words(table.columns[target]).tolist()) <= set(classes):
         classes = tuple(map(str, range(len(classes))))  # labels by number
     if len(shape) > 1:
         fitting = [name for name, column in table.columns.items() if column.shape[1:] == shape]
@@ -261,7 +272,7 @@ def standing_in(table: tables.Table, id: str | None, count: int) -> dict[str, li
 
 def _classes(true: np.ndarray, target: Target) -> list[str | None]:
     """The classes that the rows have; a row that has none is to be predicted, and no mistake."""
-    words = known_words(true, target.classes)
+    words = as_words(true)
     named = np.flatnonzero(words != "")
     found: list[str | None] = [None] * len(words)
     for row, number in zip(named, target.encoded(true[named]), strict=True):

@@ -92,7 +92,8 @@ def asked(
     run: Path, path: Path, options: Options, data: Path | None
 ) -> tuple[bf.Certificate, Subject, Encoding | None]:
     """The certificate, and the inputs that it is asked about."""
-    encoding = answering.encoding_of(run / runs.COLUMNS) if (run / runs.COLUMNS).exists() else None
+    columns_file = run / runs.COLUMNS
+    encoding = answering.encoding_of(columns_file, tasks.dialect_of(options)) if columns_file.exists() else None
     table = None if data is None else tasks.read(options, data)
     if table is None:
         made = tasks.load(options).data

@@ -13,11 +13,11 @@ import boundflow as bf
 from fullcert import tables
 from fullcert.dates import parse_dates
 from fullcert.dialects import Dialect
-from fullcert.encoding import Encoding, Number, Words, as_words, known_words
+from fullcert.encoding import Encoding, Number, Words
 from fullcert.mistakes import Mistake
 from fullcert.options import Options
 from fullcert.places import Places
-from fullcert.tables import Table
+from fullcert.tables import Table, as_words
 
 
 def checked(
@@ -81,7 +81,7 @@ def filled(table: Table, encoding: Encoding | None) -> np.ndarray | None:
 def written(table: Table, column: Number | Words) -> np.ndarray:
     """The cells of one column as inputs; NaN where they are empty."""
     values = table.columns[column.name]
-    words = known_words(values, column.values) if isinstance(column, Words) else as_words(values)
+    words = as_words(values)
     empty = words == ""
     if isinstance(column, Number):
         if not _holds_numbers(table, column.name):

@@ -17,7 +17,7 @@ EPOCH = datetime(1970, 1, 1)
 DAY = 86_400.0  # seconds
 ORDERS = ("ymd", "dmy", "mdy")
 WRITTEN = re.compile(
-    r"(\d{1,4})([-./])(\d{1,2})\2(\d{1,4})(?:[T ]+(\d{1,2}):(\d{2})(?::(\d{2})(?:[.,]\d+)?)?)?Z?", re.ASCII
+    r"(\d{1,4})([-./])(\d{1,2})\2(\d{1,4})(?:[T ]+(\d{1,2}):(\d{2})(?::(\d{2})(?:[.,](\d+))?)?)?Z?", re.ASCII
 )
 COMPACT = re.compile(r"(\d{4})(\d{2})(\d{2})", re.ASCII)
 
@@ -37,12 +37,12 @@ def days(cell: str, order: str | None = None) -> float | None:
     named = dict(zip(order or "", numbers, strict=False))
     if len(named.get("y", "")) != 4:
         return None
-    hour, minute, second = (int(part or 0) for part in (*clock, None, None, None)[:3])
+    hour, minute, second, fraction = (part or "0" for part in (*clock, None, None, None, None)[:4])
     try:
-        moment = datetime(int(named["y"]), int(named["m"]), int(named["d"]), hour, minute, second)
+        moment = datetime(int(named["y"]), int(named["m"]), int(named["d"]), int(hour), int(minute), int(second))
     except ValueError:  # the 31st of February
         return None
-    return (moment - EPOCH).total_seconds() / DAY
+    return ((moment - EPOCH).total_seconds() + float(f"0.{fraction}")) / DAY
 
 
 def parse_dates(given: Sequence[str]) -> dict[str, str | None]:

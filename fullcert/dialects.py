@@ -1,18 +1,20 @@
 """How a table of text is written: its letters, what stands between its cells, its decimal sign, its word for nothing.
 
-    letters     a byte order mark says it (UTF-8, UTF-16, UTF-32); otherwise UTF-8, and what was named where it is not
+    letters     a byte order mark says it (UTF-8, UTF-16, UTF-32); otherwise UTF-8, or what was named
     separator   that of , ; tab | which splits the header into the most cells; the first of them if several do
     decimal     a point, unless a comma was named: 1,5 could be one and a half, or two numbers, or a name
     nothing     an empty cell, and the words of MISSING; further marks, such as ?, are to be named
 
-The first two are read off the file, since a wrong guess about them cannot pass for data: it does not decode, or leaves
-a single column. The last two are for the user to say; `fullcert inspect` finds out what to say.
+The first two are read off the beginning of the file, and the last two are for the user to say; `fullcert inspect` finds
+out what to say. Nothing is read off other rows: what stands in a cell does not depend on cells that somebody may have
+changed. A file of new rows, which nobody trains on, may be UTF-8 although another encoding was named.
 """
 
 import codecs
 import csv
 import re
 from dataclasses import dataclass
+from functools import cached_property, partial
 from pathlib import Path
 
 from fullcert.mistakes import Mistake
@@ -49,7 +51,19 @@ class Dialect:
             raise Mistake(f"--decimal must be . or , and not {self.decimal!r}")
 
     def is_missing(self, cell: str) -> bool:
-        return cell in self.marks or cell.lower() in MISSING
+        return cell in self.marks or cell.lower() in MISSING or bool(self.marked and self.value(cell) in self.marked)
+
+    @cached_property
+    def marked(self) -> frozenset[float]:
+        """The marks that are numbers, however they are written: where -999 is none, -999.0 is none either."""
+        return frozenset(value for value in map(self.value, self.marks) if value is not None)
+
+    def value(self, cell: str) -> float | None:
+        """The number that stands in a cell; None where it is a word."""
+        try:
+            return self.number(cell)
+        except ValueError:
+            return None
 
     def number(self, cell: str) -> float:
         """A number as people write it: Python would take 1_000 and the digits of every script as well."""
@@ -80,14 +94,31 @@ def encoding_of(path: Path, named: str | None) -> str:
     for mark, name in BYTE_ORDER.items():
         if begin.startswith(mark):
             return name
-    if named is None or is_utf8(path):
-        return "utf-8" if named is None or not wide(named) else named
-    return named
+    if named is None or wide(named) or is_ascii(path):
+        return named or "utf-8"
+    return "utf-8" if is_utf8(path) else named
 
 
 def wide(encoding: str) -> bool:
-    """Whether letters take two or four bytes each: plain English is valid UTF-8 then too, with zeros between."""
+    """Whether letters take two or four bytes each, which may look like UTF-8."""
     return codecs.lookup(encoding).name.startswith(("utf-16", "utf-32"))
+
+
+def check_named(path: Path, named: str | None) -> None:
+    """Refuse a named encoding for a file that would be read otherwise: one changed cell could make it valid UTF-8."""
+    if named is None or codecs.lookup(named).name == "utf-8":
+        return
+    try:
+        if encoding_of(path, named) == "utf-8":
+            raise Mistake(f"{path} is UTF-8, and --encoding says {named}: leave that out")
+    except OSError:  # which is told where it is read
+        return
+
+
+def is_ascii(path: Path) -> bool:
+    """Whether a file holds bytes below 128 alone."""
+    with path.open("rb") as file:
+        return all(piece.isascii() for piece in iter(partial(file.read, 2**20), b""))
 
 
 def is_utf8(path: Path) -> bool:

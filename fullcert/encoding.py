@@ -14,7 +14,6 @@ of its inputs; or it is filled with one value, which is part of the encoding and
 """
 
 import math
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from sys import float_info
 from typing import Any
@@ -22,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from fullcert.mistakes import Mistake
-from fullcert.tables import Table, is_number, listed
+from fullcert.tables import Table, as_words, is_number, listed
 
 FIXED, SAME, DECLARED = "fixed beforehand", "the same for every allowed dataset", "declared, not covered"
 
@@ -50,7 +49,8 @@ class Number:
 class Words:
     """A column of categories: one-hot. A category that is not in the list is a row of zeros.
 
-    So is an empty cell, unless it is filled, or ``unknown``: NaN, which a threat makes any of the categories.
+    So is an empty cell, unless it is filled, or ``unknown``: NaN, which a threat makes any of the categories. Numbers
+    among them are named as `tables.word_of` writes them.
     """
 
     name: str
@@ -65,7 +65,7 @@ class Words:
         return len(self.values)
 
     def encoded(self, column: np.ndarray) -> np.ndarray:
-        words = known_words(column, self.values)
+        words = as_words(column)
         if self.fill is not None:
             words = np.where(words == "", self.fill, words)
         hot = (words[:, None] == np.array(self.values)[None]).astype(np.float64)
@@ -110,7 +110,7 @@ class Target:
             if not is_number(column) or np.isnan(column).any():
                 raise Mistake(f"the target column {self.name!r} must hold a number in every row")
             return (column - self.center) / self.scale
-        words = known_words(column, self.classes)
+        words = as_words(column)
         unknown = sorted(set(words.tolist()) - set(self.classes))
         if unknown:
             raise Mistake(
@@ -216,36 +216,3 @@ def _filled(column: Column | Target) -> bool:
     fits = fill is None or (isinstance(fill, kind) and (isinstance(fill, str) or abs(fill) <= float_info.max))
     flags = getattr(column, "unknown", False), getattr(column, "fill_source", "")
     return fits and isinstance(flags[0], bool) and isinstance(flags[1], str)
-
-
-def as_words(column: np.ndarray) -> np.ndarray:
-    """Values as words: whole numbers without a point, so that 1 and 1.0 are one category."""
-    if not is_number(column):
-        return column
-    return np.array(["" if math.isnan(v) else str(int(v)) if v.is_integer() else repr(v) for v in column.tolist()])
-
-
-def known_words(column: np.ndarray, known: Sequence[str]) -> np.ndarray:
-    """Values as words, written as the known ones are: a file whose cells are all numbers has lost how they were
-    written, and the 1 that was 1.0 beside other words is still that category."""
-    words = as_words(column)
-    if not is_number(column):
-        return words
-    spellings: dict[float, list[str]] = {}
-    for word in known:
-        if (number := _as_number(word)) is not None:
-            spellings.setdefault(number, []).append(word)
-    for place in np.flatnonzero(~np.isin(words, known) & ~np.isnan(column)):
-        found = spellings.get(float(column[place]), [])
-        if len(found) > 1:
-            raise Mistake(f"{words[place]} can be any of {listed(found)} here: put a word into the column beside them")
-        words = words.astype(object)
-        words[place] = found[0] if found else words[place]
-    return words.astype(str)
-
-
-def _as_number(word: str) -> float | None:
-    try:
-        return float(word)
-    except ValueError:
-        return None

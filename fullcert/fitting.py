@@ -15,9 +15,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fullcert.dialects import Dialect
-from fullcert.encoding import DECLARED, FIXED, SAME, Column, Encoding, Image, Number, Target, Words, as_words
+from fullcert.encoding import DECLARED, FIXED, SAME, Column, Encoding, Image, Number, Target, Words
 from fullcert.mistakes import Mistake
-from fullcert.tables import Table, is_number, listed
+from fullcert.tables import Table, as_words, is_number, listed
 
 MOST_CATEGORIES = 1000
 

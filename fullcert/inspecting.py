@@ -12,7 +12,6 @@ from typing import Any
 
 from fullcert import dialects, tables
 from fullcert.dialects import PLAIN, SEPARATORS, Dialect
-from fullcert.encoding import as_words
 from fullcert.mistakes import Mistake
 from fullcert.questions import FEW, MANY, Column, Finding, listed, marked, number_of, of_column
 
@@ -59,7 +58,7 @@ def written(path: Path, dialect: Dialect) -> tuple[list[Finding], Dialect, dict[
     """How the file is written, as far as it is not the usual way, and its cells."""
     if path.suffix.lower() != ".csv":
         table = tables.read(path, dialect)
-        flat = {name: as_words(column).tolist() for name, column in table.columns.items() if column.ndim == 1}
+        flat = {name: tables.as_words(column).tolist() for name, column in table.columns.items() if column.ndim == 1}
         return [], dialect, flat, [] if table.lines is None else table.lines.tolist()
     found, name = [], str(path)
     try:

@@ -12,11 +12,12 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from fullcert.encoding import DECLARED, FIXED, SAME, Encoding, Number, Words, as_words
-from fullcert.fitting import Fill, Moves, written_with
+from fullcert.dialects import PLAIN, Dialect
+from fullcert.encoding import DECLARED, FIXED, SAME, Encoding, Number, Words
+from fullcert.fitting import Fill, Moves
 from fullcert.mistakes import Mistake
 from fullcert.options import Options
-from fullcert.tables import Table, is_number, listed
+from fullcert.tables import Table, as_words, is_number, listed, plain_word
 from fullcert.threats import parse_ranges
 
 STATISTICS = ("median", "mean", "mode")
@@ -103,9 +104,9 @@ def _fill(options: Options, seen: Table, name: str, how: str, moves: Moves, trus
     column = as_words(seen.column(name)) if words else seen.column(name)
     present = column[column != ""] if words else column[~np.isnan(column)]
     if how not in STATISTICS:
-        return Fill(_given(name, how, words, present), FIXED)
+        return Fill(_given(name, plain_word(how, Dialect(decimal=options.decimal)), words, present), FIXED)
     if words and how != "mode":
-        odd = [word for word in dict.fromkeys(present.tolist()) if not written_with(word, options.decimal)]
+        odd = [word for word in dict.fromkeys(present.tolist()) if PLAIN.value(word) is None]
         if odd and len(odd) < 3 and name not in options.categorical:
             advice = f"{odd[0]!r}: if it stands for a missing value, say --missing-mark {odd[0]}"
             raise Mistake(f"--impute {name}={how} is for numbers, and that column holds {advice}")

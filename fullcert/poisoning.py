@@ -38,7 +38,7 @@ def member(threat: Threat, inputs: Tensor, targets: Tensor, classes: int, random
             data = data._replace(inputs=_filled(change, data.inputs, touched, random, corner))
         elif isinstance(change, threats.MissingCategory):
             missing = touched & torch.isnan(inputs[:, change.columns]).all(1)
-            data = data._replace(inputs=_another_category(change.columns, data.inputs, missing, random))
+            data = data._replace(inputs=_another_category(change.columns, False, data.inputs, missing, random))
     for clause in threat.clauses:
         chosen = np.ones(count, dtype=bool)
         if clause.budget is not None:
@@ -64,9 +64,8 @@ def _changed(
         return data._replace(there=data.there & ~touched)
     if isinstance(change, threats.Replacement):
         return _replaced(data, touched, classes, random)
-    columns = getattr(change, "columns", None)
-    if type(change).__name__ == "Category" and columns is not None:
-        return data._replace(inputs=_another_category(columns, data.inputs, touched, random))
+    if isinstance(change, threats.Category):
+        return data._replace(inputs=_another_category(change.columns, change.unknown, data.inputs, touched, random))
     raise NotDrawn(f"no members of {type(change).__name__} are drawn here")
 
 
@@ -145,9 +144,12 @@ def _replaced(data: Data, touched: Tensor, classes: int, random: np.random.Gener
     return Data(inputs, torch.where(touched, targets, data.targets), data.there)
 
 
-def _another_category(columns: list[int], inputs: Tensor, touched: Tensor, random: np.random.Generator) -> Tensor:
-    new = torch.from_numpy(random.integers(0, len(columns), size=len(inputs)))
-    hot = torch.nn.functional.one_hot(new, len(columns)).to(inputs.device, inputs.dtype)
+def _another_category(
+    columns: list[int], unknown: bool, inputs: Tensor, touched: Tensor, random: np.random.Generator
+) -> Tensor:
+    """Categories drawn anew; where one may be unknown, a row of zeros is among them."""
+    new = torch.from_numpy(random.integers(0, len(columns) + unknown, size=len(inputs)))
+    hot = torch.nn.functional.one_hot(new, len(columns) + unknown)[:, : len(columns)].to(inputs.device, inputs.dtype)
     changed = inputs.clone()
     changed[:, columns] = torch.where(touched.unsqueeze(1), hot, inputs[:, columns])
     return changed

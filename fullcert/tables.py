@@ -2,14 +2,18 @@
 
 A column is an array of numbers, or of words. Missing values are NaN in numbers and the empty word in words; everything
 else that stands in a cell, "?" included unless it was named, is a value. Reading decides nothing that depends on more
-than one column. How text is written is said in `dialects.py`; every row keeps the line of the file that it stands in.
+than one column, and what stands in a cell depends on no other: a column is of words if one cell is, but a number among
+words is written as it is where all are numbers, so that 1 and 1.0 are one category in both. How text is written is said
+in `dialects.py`; every row keeps the line of the file that it stands in.
 """
 
 import csv
 import io
 import json
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from decimal import Decimal
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -48,10 +52,9 @@ class Table:
         lines = (np.arange(len(self)) + 1 if self.lines is None else self.lines).tolist()
         for name, order in given.items():
             cells = self.column(name)
-            written = [str(cell) for cell in cells.tolist()]
-            if is_number(cells):  # such as 20240301
-                written = ["" if np.isnan(cell) else f"{cell:.0f}" for cell in cells.tolist()]
-            made[name] = dates.as_days(name, written, order, lines)
+            if cells.ndim > 1:
+                raise Mistake(f"--dates {name}: that column of {self.path} holds arrays")
+            made[name] = dates.as_days(name, as_words(cells).tolist(), order, lines)  # numbers such as 20240301, too
         return replace(self, columns=made)
 
     def column(self, name: str) -> np.ndarray:
@@ -68,6 +71,18 @@ def listed(names: Any) -> str:
 
 def is_number(column: np.ndarray) -> bool:
     return column.dtype.kind == "f"
+
+
+def as_words(column: np.ndarray) -> np.ndarray:
+    """Values as words; words are written so already."""
+    if column.ndim > 1:
+        raise Mistake("a column holds arrays where one value a row is needed")
+    return np.array(list(map(word_of, column.tolist())), dtype=str) if is_number(column) else column
+
+
+def word_of(number: float) -> str:
+    """A number as a word: whole ones without a point, so that 1 and 1.0 are one category."""
+    return "" if math.isnan(number) else str(int(number)) if number.is_integer() else repr(number)
 
 
 # --- reading ----------------------------------------------------------------------------------------------------------
@@ -170,16 +185,22 @@ def named(header: list[str]) -> list[str]:
 
 def from_words(cells: list[str], dialect: Dialect = PLAIN, name: str = "") -> np.ndarray:
     """Numbers where every cell that holds a value is one; words otherwise, and where they are to stay as written."""
-    present = ["" if dialect.is_missing(cell) else cell for cell in cells]
-    try:
-        if name in dialect.words:
-            raise ValueError
-        return np.array([dialect.number(cell) if cell else np.nan for cell in present], dtype=np.float64)
-    except ValueError:
-        longest = max(map(len, present), default=0)  # to which numpy fills up all others
-        if longest * len(present) > 2 * unpacking.VALUES:
-            raise ValueError(f"a word of {longest:,} characters is too long for {len(present):,} rows") from None
-        return np.array(present)
+    different = {cell: "" if dialect.is_missing(cell) else cell for cell in set(cells)}
+    if name not in dialect.words:
+        numbers = {cell: dialect.value(word) if word else math.nan for cell, word in different.items()}
+        if None not in numbers.values():
+            return np.array([numbers[cell] for cell in cells], dtype=np.float64)
+        different = {cell: plain_word(word, dialect) for cell, word in different.items()}
+    longest = max(map(len, different.values()), default=0)  # to which numpy fills up all others
+    if longest * len(cells) > 2 * unpacking.VALUES:
+        raise ValueError(f"a word of {longest:,} characters is too long for {len(cells):,} rows")
+    return np.array([different[cell] for cell in cells], dtype=str)
+
+
+def plain_word(cell: str, dialect: Dialect) -> str:
+    """A cell as it is written among words: a number as `word_of` writes it, and everything else as it stands there."""
+    number = dialect.value(cell)
+    return cell if number is None or math.isinf(number) else word_of(number)
 
 
 def read_parquet(path: Path, dialect: Dialect) -> Read:
@@ -238,9 +259,15 @@ def counted(columns: dict[str, np.ndarray]) -> Read:
 
 def from_values(values: list[Any], dialect: Dialect = PLAIN, name: str = "") -> np.ndarray:
     """A column of Python values; None is missing."""
-    if name not in dialect.words and all(value is None or isinstance(value, int | float) for value in values):
-        return np.array([np.nan if value is None else float(value) for value in values], dtype=np.float64)
+    if name not in dialect.words and all(value is None or isinstance(value, int | float | Decimal) for value in values):
+        return without_marks([np.nan if value is None else float(value) for value in values], dialect)
     return from_words(["" if value is None else str(value).strip() for value in values], dialect, name)
+
+
+def without_marks(numbers: Any, dialect: Dialect) -> np.ndarray:
+    """Numbers as float64, NaN where one is a mark for a missing value."""
+    found = np.array(numbers, dtype=np.float64)
+    return np.where(np.isin(found, list(dialect.marked)), np.nan, found) if dialect.marked else found
 
 
 def read_npz(path: Path, dialect: Dialect) -> Read:
@@ -271,10 +298,10 @@ def columns_of(name: str, array: np.ndarray, dialect: Dialect) -> dict[str, np.n
     if array.ndim == 2 and array.shape[1] > unpacking.COLUMNS:
         raise ValueError(f"{name} has {array.shape[1]:,} columns, and at most {unpacking.COLUMNS:,} are read")
     if array.ndim == 2:
-        return {f"{name}{number}": values for number, values in enumerate(array.T.astype(np.float64))}
+        return {f"{name}{number}": values for number, values in enumerate(without_marks(array.T, dialect))}
     if array.dtype == np.uint8 and array.ndim > 2:
         return {name: array / 255.0}
-    return {name: array.astype(np.float64)}
+    return {name: without_marks(array, dialect) if array.ndim == 1 else array.astype(np.float64)}
 
 
 READERS: dict[str, Callable[[Path, Dialect], Read]] = {

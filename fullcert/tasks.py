@@ -15,12 +15,12 @@ import numpy as np
 from fullcert import datasets, fitting, missing_cells, tables
 from fullcert.datasets import Dataset, Split
 from fullcert.dates import parse_dates
-from fullcert.dialects import Dialect
-from fullcert.encoding import Encoding, Number, as_words
+from fullcert.dialects import Dialect, check_named
+from fullcert.encoding import Encoding, Number
 from fullcert.fitting import Moves
 from fullcert.mistakes import Mistake
 from fullcert.options import Options, flag_of
-from fullcert.tables import Table
+from fullcert.tables import Table, as_words
 from fullcert.threats import parse_ranges, parse_tolerances
 
 TEST, VALIDATION = 5, 10  # one in so many
@@ -71,6 +71,7 @@ class Task:
 def load(options: Options) -> Task:
     """The task of a run."""
     if options.data is not None:
+        check_named(Path(options.data), options.encoding)
         train = read(options, Path(options.data))
         test = read(options, Path(options.test_data)) if options.test_data is not None else None
         return from_tables(options, train, test, str(options.target))

@@ -129,27 +129,31 @@ def _features(
             raise Mistake(f"--any-category {name}: that column holds numbers; name it with --categorical too")
         if name in parse_ranges(options.missing, "--missing"):
             raise Mistake(f"--any-category {name} and --missing {name} are two threats to one column: use one of them")
-        unknown = int((subject.inputs[:, encoding.places(name)].sum(axis=1) != 1).sum())
-        if unknown:
-            raise Mistake(
-                f"--any-category {name}: {unknown} training rows have no category there, or one that trusted data "
-                "do not have; give it a name"
-            )
-        threats.append(Category(encoding.places(name)))
+        threats.append(Category(_categories(name, encoding, "--any-category"), unknown=True))
     return threats
+
+
+def _categories(name: str, encoding: Encoding, flag: str) -> list[int]:
+    """The inputs of a column of categories that has any."""
+    places = encoding.places(name)
+    if not places:
+        raise Mistake(f"{flag} {name}: the training rows hold no category that it could be")
+    return places
 
 
 def moved(subject: Subject, epsilon: float) -> Threat:
     """Every number moved; one-hot columns stay."""
     if subject.encoding is None or subject.inputs.ndim != 2:
         return Linf(epsilon, clip=subject.valid)
-    numbers = subject.encoding.numbers
+    numbers = [column for column in subject.encoding.columns if isinstance(column, Number)]
     if not numbers:
         raise Mistake("--epsilon moves numbers, and this table has none: use --any-category or --flip-labels")
     amounts = np.zeros(subject.inputs.shape[1])
-    for place in numbers:
-        amounts[place] = rounding.scaled_move(epsilon, float(subject.reach[place]), 0.0, subject.unit)
-    return Linf(amounts).on(features=numbers)
+    for column in numbers:
+        [place] = subject.encoding.places(column.name)
+        offset = abs(column.center) / column.scale  # a number that was moved is written, and read again
+        amounts[place] = rounding.scaled_move(epsilon, float(subject.reach[place]), offset, subject.unit)
+    return Linf(amounts).on(features=subject.encoding.numbers)
 
 
 def _tolerance(subject: Subject, encoding: Encoding, amounts: Amounts) -> Threat:
@@ -261,7 +265,9 @@ def _filled_in(options: Options, subject: Subject) -> Threat | None:
     for name, given in parse_ranges(options.missing, "--missing").items():
         column, places = encoding.column(name), encoding.places(name)
         if isinstance(column, Words):
-            unknown += [_unknown(name, places, given)]
+            if given is not None:
+                raise Mistake(f"--missing {name}: a missing category may be any of them: give no range")
+            unknown.append(MissingCategory(_categories(name, encoding, "--missing")))
             continue
         if given is None or not isinstance(column, Number):
             raise Mistake(f"--missing {name}: the training rows hold no value from which a range could be taken")
@@ -271,14 +277,6 @@ def _filled_in(options: Options, subject: Subject) -> Threat | None:
         numbers += places
     # holes in the inputs of categories are not for a range to fill
     return _all([*unknown, *([Missing(ranges).on(features=numbers)] if numbers else [])])
-
-
-def _unknown(name: str, places: list[int], given: tuple[float, float] | None) -> Threat:
-    if given is not None:
-        raise Mistake(f"--missing {name}: a missing category may be any of them: give no range")
-    if not places:
-        raise Mistake(f"--missing {name}: the training rows hold no category that it could be")
-    return MissingCategory(places)
 
 
 # --- words --------------------------------------------------------------------------------------------------------
@@ -300,7 +298,8 @@ def training_words(options: Options, count: int, table: bool) -> str:
     if options.replace:
         told.append(f"replaced at most {options.replace:,} of the {count:,} training samples by anything")
     if options.missing:
-        told.append(f"filled in the missing values of {_joined([_told_range(missing) for missing in options.missing])}")
+        known = "the trusted rows" if options.trusted is not None else "the training rows"
+        told.append(f"filled in the missing values of {_joined([_told_range(m, known) for m in options.missing])}")
     return _joined(told) or "changed nothing"
 
 
@@ -325,10 +324,10 @@ def _deeds(epsilon: float, tolerance: Sequence[str], any_category: Sequence[str]
     return told
 
 
-def _told_range(missing: str) -> str:
+def _told_range(missing: str, known: str) -> str:
     name, equals, pair = missing.rpartition("=")
     if not equals:
-        return f"{missing} by any of its categories"
+        return f"{missing} by any category of {known}"
     low, high = pair.split(":")
     return f"{name} by anything from {told_number(float(low))} to {told_number(float(high))}"
 

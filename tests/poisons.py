@@ -134,6 +134,18 @@ def category(columns: list[int]) -> Poison:
     return poison
 
 
+def any_category(columns: list[int]) -> Poison:
+    """Any category, or one that has no column: a row of zeros."""
+
+    def poison(data: Data, random: Random) -> Data:
+        x = data.x.clone()
+        new = torch.from_numpy(random.integers(0, len(columns) + 1, size=len(x)))
+        x[:, columns] = torch.nn.functional.one_hot(new, len(columns) + 1)[:, :-1].to(x.dtype)
+        return data._replace(x=x)
+
+    return poison
+
+
 def missing_category(columns: list[int]) -> Poison:
     """Every group of columns that is missing filled in with one of its categories."""
 

@@ -88,6 +88,13 @@ def with_holes(data: Data) -> Data:
     return data._replace(x=x)
 
 
+def some_without_category(data: Data) -> Data:
+    """Rows of zeros, as a category without a column leaves them."""
+    x = data.x.clone()
+    x[::5, 2:5] = 0.0
+    return data._replace(x=x)
+
+
 def without_category(data: Data) -> Data:
     x = data.x.clone()
     x[1::4, 2:5] = float("nan")
@@ -201,6 +208,13 @@ THREATS: dict[str, tuple[Any, Poison, str, Any]] = {
         poisons.at_most(3, poisons.category([2, 3, 4])),
         "ce",
         None,
+    ),
+    "categories, known or not": (T.Category([2, 3, 4], unknown=True), poisons.any_category([2, 3, 4]), "bce", None),
+    "categories of a few, known or not": (
+        T.AtMost(3, T.Category([2, 3, 4], unknown=True)),
+        poisons.at_most(3, poisons.any_category([2, 3, 4])),
+        "ce",
+        some_without_category,
     ),
     "quantised": (
         T.Quantised(0.05, 0.125, clip=(-4, 4)).on(features=[0, 1]),

@@ -72,7 +72,10 @@ def _others(search: Search, freedom: Freedom, sample: int) -> Iterator[Tensor]:
     if len(now) == 1:
         yield 1 - now
         return
-    for other in torch.eye(len(now), dtype=now.dtype, device=now.device):
+    values = torch.eye(len(now), dtype=now.dtype, device=now.device)
+    if isinstance(freedom, OneOf) and freedom.none:
+        values = torch.cat((values, torch.zeros_like(values[:1])))
+    for other in values:
         if not torch.equal(other, now):
             yield other
 

@@ -3,7 +3,7 @@
     Move        x' with |x' - x| <= amount (box), or |(x' - x) / amount| <= 1 in the l2 (ball) or l1 norm (cross),
                 and low <= x' <= high
     Grid        another point of a grid, at most so many steps away
-    OneOf       another one-hot vector in some columns; where a category is missing, any of them
+    OneOf       another one-hot vector in some columns, or zeros where it may be unknown; where it is missing, any
     Label       another class
     Presence    weight 0
     Anything    other features and another label
@@ -74,9 +74,10 @@ class Grid(Freedom):
 
 @dataclass(frozen=True)
 class OneOf(Freedom):
-    """Columns of which one is 1 and the others are 0."""
+    """Columns of which one is 1 and the others are 0; or all are 0, if ``none``."""
 
     columns: tuple[int, ...]
+    none: bool = False
 
 
 @dataclass(frozen=True)
@@ -158,7 +159,7 @@ def _freedom(change: Change, data: Data) -> Freedom:
     if isinstance(change, Replacement):
         return Anything(touched, data.x.amin(0), data.x.amax(0))
     if isinstance(change, Category):
-        return OneOf(touched, tuple(change.columns))
+        return OneOf(touched, tuple(change.columns), change.unknown)
     if isinstance(change, MissingCategory):
         return OneOf(touched & data.missing[:, list(change.columns)].all(1), tuple(change.columns))
     if isinstance(change, Labels) and change.epsilon is not None:

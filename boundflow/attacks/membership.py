@@ -123,7 +123,8 @@ def _inputs(freedoms: Sequence[Freedom], data: Data, x: Tensor) -> Tensor:
 def _without_category(freedom: OneOf, observed: Tensor, x: Tensor) -> Tensor:
     columns = list(freedom.columns)
     group = x[..., columns]
-    hot = ((group == 0) | (group == 1)).all(-1) & (group.sum(-1) == 1) & freedom.touched
+    count = group.sum(-1)
+    hot = ((group == 0) | (group == 1)).all(-1) & ((count == 1) | (freedom.none & (count == 0))) & freedom.touched
     x = x.clone()
     x[..., columns] = torch.where(hot[..., None], observed[:, columns], group)
     return x

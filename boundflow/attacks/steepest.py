@@ -225,9 +225,13 @@ def _best_point(grid: Grid, data: Data, slope: Tensor) -> Reply:
 
 def _best_category(freedom: OneOf, data: Data, slope: Tensor) -> Reply:
     columns = list(freedom.columns)
-    gain, hot = _best_class(data.x[:, columns], slope[..., columns])
+    before, steep = data.x[:, columns], slope[..., columns]
+    if freedom.none:  # none of them is one more, along which nothing rises or falls
+        before = torch.cat((before, 1 - before.sum(1, keepdim=True)), 1)
+        steep = torch.cat((steep, torch.zeros_like(steep[..., :1])), -1)
+    gain, hot = _best_class(before, steep)
     moved = data.x.expand(slope.shape).clone()
-    moved[..., columns] = hot
+    moved[..., columns] = hot[..., : len(columns)]
     return Reply(gain, x=moved)
 
 

@@ -1,4 +1,8 @@
-"""Categories that may have been others: groups of one-hot columns, each a simplex of its own (`one_hot.py`)."""
+"""Categories that may have been others: groups of one-hot columns, each a simplex of its own (`one_hot.py`).
+
+Whoever can write any word into a cell can write one that has no column: what becomes of it is a row of zeros. It is a
+corner of its own, since no convex combination of one-hot rows is zero.
+"""
 
 from __future__ import annotations
 
@@ -12,25 +16,28 @@ from ..budgets import Kind
 from ..lift import Given
 from .base import Change, Clause, Threat
 from .deviation import Deviation
-from .one_hot import alternatives, check_one_hot
+from .one_hot import alternatives, alternatives_or_none, check_one_hot
 
 
 class Category(Change):
-    """One group of one-hot columns whose category may have been any other."""
+    """One group of one-hot columns whose category may have been any other.
+
+    With ``unknown`` also one that has no column, a row of zeros; and such rows may have been any category.
+    """
 
     kind = Kind.SIMPLEX
 
-    def __init__(self, columns: Sequence[int]):
-        self.columns = [int(column) for column in columns]
+    def __init__(self, columns: Sequence[int], unknown: bool = False):
+        self.columns, self.unknown = [int(column) for column in columns], bool(unknown)
         if min(self.columns, default=-1) < 0:
             raise ValueError(f"a category needs columns, counted from 0, not {self.columns}")
         self.column = min(self.columns)  # by which an audit names the group
 
     def __repr__(self) -> str:
-        return f"Category({self.columns!r}){self._restricted()}"
+        return f"Category({self.columns!r}{', unknown=True' if self.unknown else ''}){self._restricted()}"
 
     def fits(self, x: Tensor, y: Tensor) -> None:
-        check_one_hot(self._group(x), f"the columns {self.columns}")
+        check_one_hot(self._group(x), f"the columns {self.columns}", self.unknown)
 
     def _group(self, x: Tensor) -> Tensor:
         if x.dim() != 2 or max(self.columns) >= x.shape[1]:
@@ -38,7 +45,8 @@ class Category(Change):
         return x[:, self.columns]
 
     def deviation(self, values: Tensor, raw: Tensor, budgeted: bool) -> Deviation:
-        rows = alternatives(self._group(values), f"the columns {self.columns}")
+        others = alternatives_or_none if self.unknown else alternatives
+        rows = others(self._group(values), f"the columns {self.columns}")
         generators = values.new_zeros(len(rows), *values.shape)
         generators[:, :, self.columns] = rows
         low, high = values.clone(), values.clone()

@@ -10,13 +10,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from membership import outside
 from rich.console import Console
 
+import boundflow as bf
+from boundflow.budgets import Kind
 from fullcert import answering, runs, tasks, threats
 from fullcert.answering import answers
 from fullcert.commands import display
 from fullcert.commands.train import begin
-from fullcert.encoding import DECLARED, SAME, Encoding, Number, Target, Words
+from fullcert.encoding import DECLARED, SAME, Encoding, Number, Target
 from fullcert.evaluation import details, encoded
 from fullcert.fitting import Moves, make
 from fullcert.mistakes import Mistake
@@ -186,15 +189,6 @@ def test_an_observed_range_is_that_of_the_training_rows(tmp_path: Path) -> None:
         assert alone[end][0] == among[end][0], "the other rows of a file say nothing about a missing value"
 
 
-def test_numbers_among_words_keep_their_category() -> None:
-    words = Words("code", ("01", "2.0", "x"), SAME)
-    read_as_numbers = words.encoded(np.array([1.0, 2.0, 3.0, np.nan]))
-    assert read_as_numbers.tolist() == [[1, 0, 0], [0, 1, 0], [0, 0, 0], [0, 0, 0]]
-    assert words.encoded(np.array(["x", "01", "1"])).tolist() == [[0, 0, 1], [1, 0, 0], [0, 0, 0]]
-    with pytest.raises(Mistake, match="can be any of"):
-        Words("code", ("01", "1.0"), SAME).encoded(np.array([1.0]))
-
-
 def test_classes_are_told_by_name_whatever_their_order() -> None:
     assert Target("y", ("malignant", "benign")).encoded(np.array(["benign", "malignant"])).tolist() == [1, 0]
     assert Target("y", ("-1", "10", "2")).encoded(np.array([2.0, 10.0, -1.0])).tolist() == [2, 1, 0]
@@ -212,10 +206,27 @@ def test_rows_of_a_dataset_are_answered_by_the_names_of_its_classes(tmp_path: Pa
 # --- words ------------------------------------------------------------------------------------------------------------
 
 
-def test_any_category_needs_one_in_every_row(tmp_path: Path) -> None:
-    data = table(tmp_path / "t.csv", c=["", *"abc" * 13], v=list(range(40)), y=["a", "b"] * 20)
-    with pytest.raises(Mistake, match="1 training rows have no category"):
-        Recipe(options(data, any_category=("c",)))
+def test_any_category_may_be_one_that_nobody_has(tmp_path: Path) -> None:
+    """A file with a town that trusted data do not have, or with an empty cell, becomes a row of zeros: in the set."""
+    rows: dict[str, list[object]] = {"c": [*"abcab" * 12], "v": list(range(60)), "y": ["a", "b"] * 30}
+    data, trusted = table(tmp_path / "t.csv", **rows), table(tmp_path / "trusted.csv", **rows)
+    for more in ({}, {"trusted": trusted}):
+        recipe = Recipe(options(data, any_category=("c",), **more))
+        assert recipe.threats.training_words == "put any category into c in every training sample"
+        x, train = torch.from_numpy(recipe.data.train.inputs), tasks.split_rows(0, 60, False)["train"]
+        places, space = recipe.task.encoding.places("c"), bf.Symbols(recipe.threats.training)
+        lifted = recipe.threats.training.lift(space, x, torch.zeros(len(x)), np.arange(len(x))).inputs
+        for word in ("east", "", "b"):
+            poisoned = table(tmp_path / "p.csv", **{**rows, "c": [word] * 60})
+            moved = torch.from_numpy(recipe.task.encoding.inputs(read(Path(poisoned)))[train])
+            assert not outside(lifted[:, places], moved[:, places], Kind.SIMPLEX)
+
+
+def test_a_category_of_which_there_is_none_is_refused(tmp_path: Path) -> None:
+    data = table(tmp_path / "t.csv", c=[""] * 40, v=list(range(40)), y=["a", "b"] * 20)
+    for threat in ({"any_category": ("c",)}, {"missing": ("c",)}):
+        with pytest.raises(Mistake, match="c: the training rows hold no category that it could be"):
+            Recipe(options(data, categorical=("c",), **threat))
 
 
 def test_a_target_that_is_not_known_yet_is_no_number(tmp_path: Path) -> None:

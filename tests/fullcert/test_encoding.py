@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fullcert.encoding import DECLARED, FIXED, SAME, Encoding, Image, Number, Target, Words, as_words
+from fullcert.encoding import DECLARED, FIXED, SAME, Encoding, Image, Number, Target, Words
 from fullcert.fitting import Moves, make
 from fullcert.mistakes import Mistake
-from fullcert.tables import Table
+from fullcert.tables import Table, as_words
 
 STILL = Moves({})
 

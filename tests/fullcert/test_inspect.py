@@ -52,7 +52,7 @@ def test_from_a_file_to_a_report_in_two_commands(
         assert cells["bezahlt"][sample["line"] - 2] == sample["true"]
     page = (tmp_path / "run" / "report.html").read_text()
     assert evaluation["samples"][0]["id"] in page and 'data-key="id"' in page and ">Line<" in page
-    assert "Beruf by any of its categories" in evaluation["threat"]["training"]
+    assert "Beruf by any category of the training rows" in evaluation["threat"]["training"]
     left_out = dict(evaluation["details"][0][1])["rows left out"]
     assert left_out.startswith(str(cells["bezahlt"].count("")))
     answers_carry_lines_and_ids(command, tmp_path)

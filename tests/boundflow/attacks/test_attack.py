@@ -83,6 +83,25 @@ def test_the_optimum_is_found_where_it_can_be_enumerated(kind: str) -> None:
         assert found.outside == 0 and found.attacked_accuracy is None
 
 
+def test_the_worst_category_is_found_where_none_is_one_of_them() -> None:
+    """By enumeration, and by the slopes: of two columns, a row of zeros included, of one sample."""
+    hot = F.one_hot(torch.tensor([0, 1, 0, 1, 1, 0]), 2).double()
+    hot[5] = 0.0
+    y, test = torch.tensor([0, 1, 1, 0, 1, 0]), torch.eye(2, dtype=torch.float64) * 0.7
+    ones, model = torch.ones(6, dtype=hot.dtype), linear()
+    label = trained_answers(trained(model, hot, y, ones), test) > 0
+    least = torch.full((2,), torch.inf, dtype=hot.dtype)
+    for sample, value in itertools.product(range(6), ([1.0, 0.0], [0.0, 1.0], [0.0, 0.0])):
+        moved = hot.clone()
+        moved[sample] = torch.tensor(value)
+        answers = trained_answers(trained(model, moved, y, ones), test)
+        least = torch.minimum(least, torch.where(label, answers, -answers))
+    threat = T.AtMost(1, T.Category([0, 1], unknown=True))
+    for attacks in (("enumeration",), ("hypergradients",)):
+        found = attacked((hot, y), threat, (test, None), attacks=attacks)
+        assert torch.allclose(found.lead, least, rtol=1e-9, atol=1e-12) and found.outside == 0
+
+
 def test_the_optimum_of_small_moves_is_found_by_hypergradients() -> None:
     """Against all corners of six points in the plane, one of which may move, by so little that nothing curves."""
     x, y = plane(6)

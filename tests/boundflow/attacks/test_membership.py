@@ -141,6 +141,10 @@ def test_categories_and_grids() -> None:
     assert inside(threat, x, torch.tensor([[1.0, 0.0, 0.0, 0.25]]))
     for wrong in ([0.5, 0.5, 0.0, 0.25], [1.0, 1.0, 0.0, 0.25], [1.0, 0.0, 0.0, 0.5]):
         assert not inside(threat, x, torch.tensor([wrong]))
+    none = torch.tensor([[0.0, 0.0, 0.0, 0.25]])
+    assert not inside(threat, x, none) and inside(T.Category([0, 1, 2], unknown=True), x, none)
+    assert inside(T.Category([0, 1, 2], unknown=True), none, x), "a row of zeros may have been any"
+    assert not inside(T.Category([0, 1, 2], unknown=True), x, torch.tensor([[0.0, 0.0, 0.0, 0.5]]))
     grid = T.Quantised(0.1, 0.125, clip=(0, 1)).on(features=[3])
     assert inside(grid, x, torch.tensor([[0.0, 1.0, 0.0, 0.375]]))
     assert not inside(grid, x, torch.tensor([[0.0, 1.0, 0.0, 0.3]]))

@@ -57,6 +57,13 @@ def without_category(data: Data) -> Data:
     return data._replace(x=x)
 
 
+def some_without_category(data: Data) -> Data:
+    """Rows of zeros, as a category without a column leaves them."""
+    x = data.x.clone()
+    x[::3, 2:5] = 0.0
+    return data._replace(x=x)
+
+
 def half_a_category(data: Data) -> Data:
     x = data.x.clone()
     x[-1, 3] = float("nan")
@@ -137,6 +144,11 @@ EXAMPLES: dict[str, Example] = {
     ),
     "missing category": Example(T.MissingCategory([2, 3, 4]), poisons.missing_category([2, 3, 4]), without_category),
     "category": Example(T.Category([2, 3, 4]), poisons.category([2, 3, 4])),
+    "category, or none": Example(T.Category([2, 3, 4], unknown=True), poisons.any_category([2, 3, 4])),
+    "category of some, or none": Example(
+        T.Category([2, 3, 4], unknown=True), poisons.any_category([2, 3, 4]), some_without_category
+    ),
+    "one category, or none": Example(T.Category([3], unknown=True), poisons.any_category([3])),
     "labels": Example(T.Labels(), poisons.labels(2)),
     "labels of three classes": Example(T.Labels(), other_classes, three_classes),
     "targets": Example(T.Labels(0.3), poisons.targets(0.3), regression),
@@ -269,6 +281,12 @@ UNFIT: dict[str, tuple[T.Threat, Callable[[Data], Data], str]] = {
     "no such column": (T.Tolerance({7: 0.1}), lambda data: data, "column 7"),
     "too many ranges": (T.Missing([[0, 1]] * 9), lambda data: data, "9 ranges"),
     "not one-hot": (T.Category([2, 3, 4]), lambda data: data._replace(x=_last(data.x, 0.5)), "one-hot"),
+    "not one-hot, nor none": (
+        T.Category([2, 3, 4], unknown=True),
+        lambda data: data._replace(x=_last(data.x, 1.0)),
+        "one-hot: a single 1 in every row, or none",
+    ),
+    "a category that is not known": (T.Category([2, 3, 4]), some_without_category, "one-hot"),
     "half a category": (
         T.MissingCategory([2, 3, 4]),
         half_a_category,
