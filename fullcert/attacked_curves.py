@@ -15,7 +15,8 @@ import torch
 
 from boundflow.attacks import ATTACKS, Progress
 from boundflow.attacks.result import BROKEN
-from fullcert import attacking, runs
+from fullcert import attacking, beside, runs
+from fullcert.beside import Beside
 from fullcert.mistakes import Mistake
 
 
@@ -34,28 +35,27 @@ def silent(run: str, now: Progress) -> None:
 
 def attack_one(folder: Path, settings: Mapping[str, Any], tell: Callable[[Progress], None]) -> None:
     """Attack one run, keep what was found in its folder, and tell of it in its report."""
-    from fullcert.report import render
+    from fullcert.report import page_of
 
     recipe, certificate = attacking.loaded(folder)
     data = attacking.attacked(folder, recipe, certificate, tuple(ATTACKS), tell, **settings).as_data()
-    runs.write(folder / runs.ATTACK, runs.as_json({**data, "asked": dict(settings)}).encode())
-    runs.write(folder / runs.REPORT, render(runs.read_json(folder / runs.EVALUATION), runs.beside(folder)).encode())
+    beside.write(folder, runs.ATTACK, {**data, "asked": dict(settings)})
+    runs.write(folder / runs.REPORT, page_of(folder).encode())
 
 
 def known(folder: Path, settings: Mapping[str, Any]) -> bool:
-    """Whether a run was attacked with these settings."""
-    path = folder / runs.ATTACK
-    return path.is_file() and runs.read_json(path).get("asked") == dict(settings)
+    """Whether this very run was attacked with these settings."""
+    try:
+        return (folder / runs.ATTACK).is_file() and Beside(folder).read(runs.ATTACK).get("asked") == dict(settings)
+    except Mistake:  # of another run, or damaged: it is attacked again
+        return False
 
 
 def broken(folder: Path) -> torch.Tensor | None:
     """Which test predictions of a run attacks have changed; None where it was not attacked."""
-    path = folder / runs.ATTACK
-    if not path.is_file():
+    if not (folder / runs.ATTACK).is_file():
         return None
-    points = runs.read_json(path).get("by_point")
-    if not isinstance(points, list) or not all(isinstance(point, dict) and "state" in point for point in points):
-        raise Mistake(f"{path} is damaged: fullcert attack {folder} makes it again")
+    points = Beside(folder).read(runs.ATTACK)["by_point"]
     return torch.tensor([point["state"] == BROKEN for point in points])
 
 

@@ -13,13 +13,12 @@ import boundflow as bf
 from boundflow import rounding
 from boundflow.prediction import classes, share
 from boundflow.threats import Linf, Threat
-from fullcert import missing_cells, threats, weights
+from fullcert import missing_cells, runs, threats, weights
 from fullcert.encoding import DECLARED, Encoding, Image
 from fullcert.options import THREAT, Options, flag_of
 from fullcert.planes import grid_around
 from fullcert.training import Recipe
 
-FORMAT = 1
 CHUNK = 1024  # test inputs at a time
 STEP_SAMPLES = 200  # validation samples, on which `step_log.py` measures
 CURVE = 500  # test samples on which the test radius is varied
@@ -142,7 +141,7 @@ def evaluate(
     radii = _radii(recipe, certificate)
     progress("drawing the plane")
     return {
-        "format": FORMAT,
+        "format": runs.EVALUATION_FORMAT,
         "title": recipe.options.title,
         **essence(recipe, certificate, test, metrics),
         "measured": measured(recipe),

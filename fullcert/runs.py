@@ -38,6 +38,7 @@ CERTIFICATE, EVALUATION, REPORT = "certificate.safetensors", "evaluation.json", 
 PICTURE, CHECKPOINT, SIGNATURE, MEMBERS = "barriers.svg", "checkpoint.safetensors", "signature.json", "members"
 LISTED = "ensemble.json"  # in the folder of members
 ATTACK, VIOLATION, AUDIT, CURVE = "attack.json", "violation.npz", "audit.json", "curve.json"
+EVALUATION_FORMAT = 1
 # what is found out about a finished run, by name: each has a section of its own in the report
 BESIDE = {"curve": CURVE, "attack": ATTACK, "audit": AUDIT}
 # in the order of their removal: a run that is half removed is neither finished nor resumed with options of another
@@ -178,11 +179,6 @@ def read_json(path: Path) -> dict[str, Any]:
     if not isinstance(found, dict):
         raise Mistake(f"{path} is damaged: it does not hold what a run writes there")
     return found
-
-
-def beside(folder: Path) -> dict[str, dict[str, Any]]:
-    """What was found out about a run afterwards, by the names of its sections in the report."""
-    return {name: read_json(folder / file) for name, file in BESIDE.items() if (folder / file).is_file()}
 
 
 def as_json(values: dict[str, Any]) -> str:

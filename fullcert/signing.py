@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fullcert import locks, manifest, runs
+from fullcert.beside import WRITERS
 from fullcert.manifest import Differences, Entry
 from fullcert.mistakes import Mistake
 from fullcert.unpacking import TEXT, content
@@ -26,13 +27,11 @@ if TYPE_CHECKING:
 
 FORMAT = 2
 EARLIER = (1,)  # its signatures were made over some of the files
-# the commands that write into the folder of a finished run, after whom it is to be signed again
-WRITERS = {
-    runs.CURVE: "fullcert certify --withstands or fullcert sweep",
-    runs.ATTACK: "fullcert attack",
-    runs.VIOLATION: "fullcert attack",
-    runs.AUDIT: "fullcert audit --report",
-    runs.REPORT: "fullcert report",
+# the commands that write into the folder of a finished run, after which it is to be signed again
+ADDERS = {
+    **WRITERS,
+    runs.VIOLATION: WRITERS[runs.ATTACK],
+    runs.REPORT: "fullcert report RUN",
 }
 
 
@@ -106,9 +105,9 @@ def not_signed() -> Iterator[None]:
 
 def advice(found: Differences) -> str:
     """What to do where commands of ours write such files."""
-    if found.missing or not found.names <= WRITERS.keys():
+    if found.missing or not found.names <= ADDERS.keys():
         return ""
-    writers = ", ".join(dict.fromkeys(WRITERS[name] for name in sorted(found.names)))
+    writers = ", ".join(dict.fromkeys(ADDERS[name] for name in sorted(found.names)))
     return f"; if that was {writers}, asked for by you, sign again: fullcert sign RUN --key FILE"
 
 

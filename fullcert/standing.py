@@ -13,7 +13,7 @@ import torch
 
 import boundflow as bf
 from boundflow.withstanding import curve_of
-from fullcert import runs, voting
+from fullcert import beside, runs, voting
 from fullcert.answering import load, refused
 from fullcert.encoding import Encoding, Target
 from fullcert.evaluation import CHUNK
@@ -132,5 +132,5 @@ def curve(
         return curve_of(found, y, values, broken or None).as_data()
 
 
-def write_curve(folder: Path, data: dict[str, Any]) -> None:
-    runs.write(folder / runs.CURVE, runs.as_json(data).encode())
+def write_curve(folder: Path, data: dict[str, Any]) -> dict[str, Any]:
+    return beside.write(folder, runs.CURVE, data)

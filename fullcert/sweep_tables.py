@@ -149,11 +149,11 @@ def write(out: Path, plan: Sequence[Run], axes: Sequence[Axis]) -> dict[str, Any
 
 def in_report(curve: dict[str, Any]) -> None:
     """Keep a curve with the run of its largest value, and draw it in the report of that run."""
-    from fullcert.report import render
+    from fullcert.report import page_of
 
     folder = Path(curve["largest_run"])
     standing.write_curve(folder, curve)
-    runs.write(folder / runs.REPORT, render(runs.read_json(folder / runs.EVALUATION), runs.beside(folder)).encode())
+    runs.write(folder / runs.REPORT, page_of(folder).encode())
 
 
 def drawn(table: list[Row], found: list[dict[str, Any]], axes: Sequence[Axis]) -> bytes:

@@ -22,7 +22,7 @@ from boundflow.prediction import share
 from boundflow.threats import AtMost
 from boundflow.withstanding import curve_of
 from fullcert import runs
-from fullcert.evaluation import CHUNK, FORMAT, details, essence, notes, written
+from fullcert.evaluation import CHUNK, details, essence, notes, written
 from fullcert.mistakes import Mistake
 from fullcert.options import flag_of
 from fullcert.training import Recipe
@@ -165,7 +165,7 @@ class Tested:
             ["members", f"{recipe.options.members}, sample i in member i mod {recipe.options.members}"],
         ]
         return {
-            "format": FORMAT,
+            "format": runs.EVALUATION_FORMAT,
             "title": recipe.options.title,
             **self.essence(metrics),
             "steps": [],

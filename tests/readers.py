@@ -244,8 +244,8 @@ class Readers:
         }
         for name, command in commands.items():
             yield File(name, (run / name).read_bytes(), instead(run / name, *command), mutated_json)
-        curve = (self.vote / runs.CURVE).read_bytes()
-        yield File(runs.CURVE, curve, instead(run / runs.CURVE, "report", run, "--out", "/dev/null"), mutated_json)
+        drawn = instead(self.vote / runs.CURVE, "report", self.vote, "--out", "/dev/null")
+        yield File(runs.CURVE, (self.vote / runs.CURVE).read_bytes(), drawn, mutated_json)
         yield File("any.json", b'{"a": [1, 2.5, null, "x"], "b": {"c": {}}}', runs.read_json, mutated_json)
         yield File("columns.json", self.columns(), encoding_of, mutated_json)
         lines = b'{"step": 1, "seconds": 0.1}\n{"step": 2, "seconds": 0.2}\n'
@@ -299,7 +299,8 @@ class Readers:
     def signatures(self) -> Iterator[File]:
         verify = ("verify", self.run, "--key", self.public_key)
         signature = self.run / runs.SIGNATURE
-        yield File(signature.name, signature.read_bytes(), instead(signature, *verify), mutated_json)
+        for command in (verify, ("report", self.run, "--out", "/dev/null")):
+            yield File(signature.name, signature.read_bytes(), instead(signature, *command), mutated_json)
         yield File("key.pub", self.public_key.read_bytes(), signing.public_key)
         yield File("key", self.key.read_bytes(), signing.private_key)
 

@@ -53,7 +53,7 @@ def attack(
 
     from rich.console import Console
 
-    from fullcert import attacking
+    from fullcert import attacking, beside
     from fullcert.commands.display import working
 
     with working("loading", hidden=quiet):
@@ -65,7 +65,7 @@ def attack(
     data = found.as_data()
     if recipe.task.regression and recipe.task.encoding is not None:  # in the units of the user
         data["largest_move"] = -float(found.lead.min()) * recipe.task.encoding.target.scale
-    runs.write(run / runs.ATTACK, runs.as_json(data).encode())
+    data = beside.write(run, runs.ATTACK, data)
     if out is not None:
         runs.write(out, attacking.dataset(found.worst))
     report_again(run)
@@ -76,7 +76,7 @@ def attack(
 
 def report_again(run: Path) -> None:
     """The report of the run, which now tells of the attack, if the run has what it is made of."""
-    from fullcert.commands.pages import page_of
+    from fullcert.report import page_of
 
     if (run / runs.EVALUATION).is_file():
         try:

@@ -67,7 +67,7 @@ def audit(
     if out is not None:
         runs.write(out, tables.written(to_check(found), out.suffix))
     if report:
-        write_report(run, found)
+        found = write_report(run, found)
     results.give(json, found)
     if not quiet:
         show(found, out, Console(stderr=json == "-"))
@@ -85,12 +85,14 @@ def to_check(found: dict[str, Any]) -> dict[str, list[Any]]:
     return listed | {name: [""] * len(rows) for name in to_fill if name != "missing"}
 
 
-def write_report(run: Path, found: dict[str, Any]) -> None:
+def write_report(run: Path, found: dict[str, Any]) -> dict[str, Any]:
     """Keep the audit with the run, and write its report again."""
-    from fullcert.commands.pages import page_of
+    from fullcert import beside
+    from fullcert.report import page_of
 
-    runs.write(run / runs.AUDIT, runs.as_line(found).encode())
+    about = beside.write(run, runs.AUDIT, found)
     runs.write(run / runs.REPORT, page_of(run).encode())
+    return about
 
 
 def show(found: dict[str, Any], out: Path | None, console: "Console") -> None:

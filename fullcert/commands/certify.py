@@ -123,7 +123,7 @@ def of_the_test_set(run: Path, out: Path | None, over: str | None, json: str | N
     rows, curve = test.rows(found), standing.curve(found, test.y, None, broken)
     if out is not None:
         runs.write(out, tables.written(rows, out.suffix))
-    standing.write_curve(run, curve)
+    curve = standing.write_curve(run, curve)
     told = standing.summary(found)
     results.give(json, {"withstands": told, "curve": curve, "rows": tables.by_row(rows)})
     if not quiet:

@@ -145,9 +145,9 @@ def voted(recipe: Any, lock: Any, quiet: bool) -> dict[str, Any]:
     """Train the members and test their vote; with a folder, a member that is there is not trained again."""
     import time
 
-    from fullcert import voting
+    from fullcert import beside, voting
     from fullcert.commands.display import working
-    from fullcert.report import render
+    from fullcert.report import page_of
     from fullcert.report.claims import claim
 
     folder, started = lock.folder if lock else None, time.perf_counter()
@@ -160,10 +160,9 @@ def voted(recipe: Any, lock: Any, quiet: bool) -> dict[str, Any]:
         metrics["claim"] = claim(test.essence(metrics))
         if folder is not None:
             lock.check()
-            evaluation, curve = test.evaluation(metrics), test.curve()
-            runs.write(folder / runs.CURVE, runs.as_json(curve).encode())
-            runs.write(folder / runs.EVALUATION, runs.as_line(evaluation).encode())
-            runs.write(folder / runs.REPORT, render(evaluation, {"curve": curve}).encode())
+            beside.write(folder, runs.CURVE, test.curve())
+            beside.write(folder, runs.EVALUATION, test.evaluation(metrics))
+            runs.write(folder / runs.REPORT, page_of(folder).encode())
             runs.write(folder / runs.METRICS, runs.as_json(metrics).encode())
     return metrics
 
@@ -272,14 +271,15 @@ def begin(out: Path, recipe: Any, resume: bool, overwrite: bool) -> None:
 
 def finish(out: Path, recipe: Any, certificate: Any, metrics: dict[str, Any], evaluation: dict[str, Any]) -> None:
     """The result of a run, and no checkpoint any more."""
-    from fullcert.report import render
+    from fullcert import beside
+    from fullcert.report import page_of
     from fullcert.report.barriers import drawn
 
     certificate.save(out / runs.CERTIFICATE)
     picture = drawn(evaluation)
     if picture is not None:
         runs.write(out / runs.PICTURE, picture.encode())
-    runs.write(out / runs.EVALUATION, runs.as_line(evaluation).encode())
-    runs.write(out / runs.REPORT, render(evaluation).encode())
+    beside.write(out, runs.EVALUATION, evaluation)
+    runs.write(out / runs.REPORT, page_of(out).encode())
     runs.write(out / runs.METRICS, runs.as_json(metrics).encode())
     (out / runs.CHECKPOINT).unlink(missing_ok=True)

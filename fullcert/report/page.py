@@ -1,4 +1,4 @@
-"""The report of a run: one HTML file that needs nothing else, made from its evaluation alone.
+"""The report of a run: one HTML file that needs nothing else, made from its evaluation and what was found out later.
 
 The page asks for nothing from outside: style, pictures, script and data are inside, and a content security policy
 forbids everything else, scripts other than this one included. Without a script it still has everything but the table of
@@ -10,6 +10,7 @@ import hashlib
 import json
 import re
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
 from functools import cache
 from importlib.resources import files
 from math import isfinite
@@ -18,12 +19,13 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
+from fullcert.beside import require_format
 from fullcert.numerals import above, below, count, nearest, number, percent, width
 from fullcert.report import barriers, claims, decisions, regions
 from fullcert.report.charts import Bar, Chart, Line, Row, bar_chart, line_chart
 from fullcert.report.features import feature_chart
 
-FORMAT = 1
+RESULT = "result"  # all sections that are drawn from the evaluation; others have files of their own
 BARS = 20  # layers that are drawn; the widest ones, if there are more
 SOMETIMES = (
     "line",
@@ -33,11 +35,32 @@ SOMETIMES = (
 )  # what samples of some runs carry: of a table, and of members that vote
 
 
-def render(evaluation: dict[str, Any], beside: dict[str, dict[str, Any]] | None = None) -> str:
-    """The report as the text of an HTML file; ``beside`` is what was found out about the run afterwards, by name."""
+@dataclass(frozen=True)
+class Vouched:
+    """Whose signature there is; the file of each section, and what keeps it from being covered, if it is not."""
+
+    who: str
+    files: dict[str, str] = field(default_factory=dict)
+    apart: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def notes(self) -> list[str]:
+        """What the signature does not cover."""
+        return [f"the signature does not cover {self.files[name]}, {why}" for name, why in self.apart.items()]
+
+
+UNSIGNED = Vouched("none when this page was made: whoever could write the files of the run could change what it shows")
+
+
+def render(
+    evaluation: dict[str, Any], beside: dict[str, dict[str, Any]] | None = None, vouched: Vouched = UNSIGNED
+) -> str:
+    """The report as the text of an HTML file.
+
+    ``beside`` is what was found out about the run afterwards, by name; ``vouched`` who has signed it (`of_run.py`).
+    """
     beside = beside or {}
-    if evaluation["format"] != FORMAT:
-        raise ValueError(f"an evaluation of format {evaluation['format']} cannot be shown, only of format {FORMAT}")
+    require_format(evaluation)
     script = source("report.js")
     template = environment().get_template("report.html")
     page = template.render(
@@ -52,6 +75,7 @@ def render(evaluation: dict[str, Any], beside: dict[str, dict[str, Any]] | None 
         decisions=decisions.decisions(evaluation),
         by_class=decisions.by_class(evaluation),
         beside=beside,
+        vouched=vouched,
         placed=any("line" in row for row in evaluation["samples"]),
         named=any("id" in row for row in evaluation["samples"]),
         voted=any("votes" in row for row in evaluation["samples"]),

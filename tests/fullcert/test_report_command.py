@@ -1,6 +1,7 @@
 """`fullcert report`: the page of a run, byte for byte, from its evaluation alone."""
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -54,13 +55,13 @@ def test_damaged_evaluations(command: Command, runs: dict[str, Path], tmp_path: 
             file.write_text(json.dumps(content))
             result = command("report", other)
             if result.code:
-                assert "is damaged or of another version" in sentence(result)
+                assert re.search("is (damaged or of another version|not of this run, or damaged)", sentence(result))
                 assert [path.name for path in other.iterdir()] == ["evaluation.json"]
             else:
                 (other / "report.html").unlink()
     for content in ("", "[]", "{", '{"format": 1}', "\ufeff{}", json.dumps({**evaluation, "headline": {}})):
         file.write_text(content)
-        assert "is damaged" in sentence(command("report", other))
+        assert "damaged" in sentence(command("report", other))
 
 
 def test_another_format(command: Command, tmp_path: Path) -> None:

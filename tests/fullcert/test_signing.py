@@ -146,7 +146,7 @@ def test_a_forged_curve_neither_verifies_nor_is_taken_for_signed(command: Comman
     curve = {"unit": "k", "nominal_accuracy": 1.0, "samples": 500, "points": [{**point, "value": 0}, point]}
     (run / "curve.json").write_text(json.dumps(curve))
     said = sentence(command("verify", run, "--key", finished / "mine.pub", "--quiet"))
-    assert "curve.json was added since it was signed; if that was fullcert certify --withstands" in said
+    assert "curve.json was added since it was signed; if that was fullcert certify RUN --withstands" in said
 
 
 def test_a_run_that_a_command_has_added_to_is_signed_again(command: Command, finished: Path, run: Path) -> None:

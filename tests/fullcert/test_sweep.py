@@ -105,7 +105,7 @@ def test_attacks_give_the_curve_an_upper_bound(swept: Path, monkeypatch: pytest.
     attacked_curves.attack_all(folders, {"steps": 3, "restarts": 2, "targets": 2, "seed": 0})
     for folder in folders:
         (folder / "attack.json").write_text('{"by_point": [1]}')
-    with pytest.raises(Mistake, match="damaged"):
+    with pytest.raises(Mistake, match="does not say which certificate"):
         attacked_curves.broken(folders[0])
     for folder in folders:
         (folder / "attack.json").unlink()
