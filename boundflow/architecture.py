@@ -1,8 +1,8 @@
 """Modules as plain data: a certificate file names the layers it was trained with, and never holds code.
 
 `nn.Sequential` of the layers in the table can be written down and rebuilt; anything else is not described, and whoever
-loads the file brings the module. A layer that would come back with another option, or without its hooks, is not
-described either: the file would speak of another network.
+loads the file brings the module. A layer that would come back with another option, without its hooks or under another
+name is not described either, nor are weights that two layers share: the file would speak of another network.
 """
 
 from __future__ import annotations
@@ -39,13 +39,25 @@ WITH_BIAS = {"Linear", "Conv1d", "Conv2d"}
 
 
 def describe(module: nn.Module) -> Any:
-    """The module as JSON data, or None if a part of it is not in the table."""
+    """The module as JSON data, or None if it would not come back from there as it is."""
+    return None if _shares(module) else _described(module)
+
+
+def _shares(module: nn.Module) -> bool:
+    """Whether a parameter or a buffer stands in two places."""
+    held = (*module.named_parameters(remove_duplicate=False), *module.named_buffers(remove_duplicate=False))
+    return len({id(value) for _, value in held}) < len(held)
+
+
+def _described(module: nn.Module) -> Any:
+    """A module by itself; None if a part of it is not in the table."""
     name = type(module).__name__
     if module._forward_hooks or module._forward_pre_hooks or "forward" in vars(module):
         return None
     if type(module) is nn.Sequential:
-        parts = [describe(part) for part in module]
-        return None if None in parts else {"Sequential": parts}
+        parts = [_described(part) for part in module]
+        numbered = list(module._modules) == list(map(str, range(len(parts))))
+        return None if None in parts or not numbered else {"Sequential": parts}
     if name not in LAYERS or type(module) is not getattr(nn, name):
         return None
     options = {option: getattr(module, option) for option in LAYERS[name]}

@@ -45,7 +45,7 @@ def samples_meet(model: nn.Module, x: Tensor, training: bool) -> bool:
 
 def told_apart(model: nn.Module, x: Tensor, training: bool) -> bool | None:
     """Whether samples stay apart; None where that cannot be told."""
-    if x.dim() > 1 and all(map(_works_one_by_one, model.modules())) and not _hooked_everywhere():
+    if needs_no_trial(model, x):
         return True
     x = torch.nan_to_num(x.detach())
     for points in (_points(x.double()), _points(x)):  # in its own precision if a model fixes that
@@ -56,6 +56,11 @@ def told_apart(model: nn.Module, x: Tensor, training: bool) -> bool | None:
         except Exception:  # the model is code of the user: a branch, an operator without a rule
             return None
     return None
+
+
+def needs_no_trial(model: nn.Module, x: Tensor) -> bool:
+    """Whether a network has layers alone that work on one sample at a time, whatever the samples are."""
+    return x.dim() > 1 and all(map(_works_one_by_one, model.modules())) and not _hooked_everywhere()
 
 
 def _works_one_by_one(module: nn.Module) -> bool:

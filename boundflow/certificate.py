@@ -24,10 +24,11 @@ from torch import Tensor, nn
 
 from . import certificate_files, rounding, tripwire, withstanding
 from .audit import Audit, Auditor
-from .batch_independence import samples_meet
+from .batch_independence import needs_no_trial, samples_meet
 from .bounded import Bounded
 from .cuts import Answer, Boxes, in_parts, middles
 from .derived_sets import asked_through_derived_symbols
+from .digests import of_tensors
 from .errors import BoundFlowError, VoidBounds
 from .lift import Given
 from .operands import has_own_rows
@@ -53,7 +54,7 @@ class Certificate:
     record: dict[str, Any] = field(default_factory=dict)
     seconds: float = 0.0  # of certified training; not part of the record, so that equal runs give equal files
     _rehearsed: bool = field(default=False, init=False, repr=False, compare=False)
-    _inputs_meet: bool | None = field(default=None, init=False, repr=False, compare=False)
+    _met: tuple[str, bool] | None = field(default=None, init=False, repr=False, compare=False)  # of the last inputs
     _derived: tuple[nn.Module, nn.Module] | None = field(default=None, init=False, repr=False, compare=False)
 
     def __getstate__(self) -> dict[str, Any]:
@@ -90,10 +91,10 @@ class Certificate:
         if chunk < 1:
             raise ValueError(f"chunk is how many inputs are answered for at a time, at least 1, and not {chunk}")
         asked = self._in_evaluation_mode()
-        asked._require_one_by_one(x, threat, cuts, chunk)
+        in_parts = asked._require_one_by_one(x, threat, cuts, chunk)
         asked._rehearse(threat.observed(x), chunk)
-        self._rehearsed = True
-        order = _order(x) if asked._inputs_meet is False else None
+        self._rehearsed, self._met = True, asked._met
+        order = _order(x) if in_parts else None
         given = x if order is None else x[order]
         parts = [asked._predict(part, threat, int(cuts), chunk) for part in torch.split(given, chunk)]
         found = Prediction.joined(parts)
@@ -178,7 +179,7 @@ class Certificate:
         if fixed_symbols.filled and not stand_in:  # plain training saw other values in these cells
             record["filled_cells"] = record.get("filled_cells", 0) + fixed_symbols.filled
         made = Certificate(with_fixed(self.model, known.space, fixed_symbols), self.nominal, record, self.seconds)
-        made._rehearsed, made._inputs_meet = self._rehearsed, self._inputs_meet
+        made._rehearsed, made._met = self._rehearsed, self._met
         return made
 
     # --- what answers withstand -----------------------------------------------------------------------------------
@@ -222,20 +223,25 @@ class Certificate:
             return self
         model = None if self.model is None else copy.deepcopy(self.model).eval()
         made = Certificate(model, copy.deepcopy(self.nominal).eval(), self.record)
-        made._rehearsed, made._inputs_meet = self._rehearsed, self._inputs_meet
+        made._rehearsed, made._met = self._rehearsed, self._met
         return made
 
-    def _require_one_by_one(self, x: Tensor, threat: Threat, cuts: int, chunk: int) -> None:
-        """Refuse to answer in parts for a network that lets inputs meet."""
+    def _require_one_by_one(self, x: Tensor, threat: Threat, cuts: int, chunk: int) -> bool:
+        """Whether to answer in parts, which is refused for a network that lets these inputs meet."""
         if not cuts and len(x) <= chunk:
-            return
-        if self._inputs_meet is None:
-            self._inputs_meet = samples_meet(self.nominal, threat.observed(x), training=False)
-        if self._inputs_meet:
+            return False
+        x = threat.observed(x)
+        if needs_no_trial(self.nominal, x):
+            return True
+        asked = of_tensors(x)  # a network may do something else with others, or with more of them
+        if self._met is None or self._met[0] != asked:
+            self._met = asked, samples_meet(self.nominal, x, training=False)
+        if self._met[1]:
             raise BoundFlowError(
                 "this network lets the inputs of a batch meet, so they can only be answered for all at once: "
                 f"use cuts=0 and chunk={len(x)}"
             )
+        return True
 
     def _rehearse(self, x: Tensor, chunk: int) -> None:
         """The first answer without the threat, where sets are as wide as rounding (`tripwire.py`)."""

@@ -135,3 +135,26 @@ def test_hooks_of_all_modules_are_tried():
         assert samples_meet(nn.Sequential(nn.Linear(3, 2)), torch.randn(8, 3), training=False)
     finally:
         handle.remove()
+
+
+class MeetWhereMany(nn.Module):
+    """Centers a batch of many, and one whose numbers are large."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.head = nn.Linear(3, 2).double()
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.head(x - x.mean(0) if len(x) > 8 or bool((x > 50).any()) else x)
+
+
+def test_what_was_found_for_some_inputs_is_not_taken_for_others() -> None:
+    x = torch.randn(8, 3, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    certificate = bf.certify(
+        MeetWhereMany(), (x, (x[:, 0] > 0).long()), threat=bf.threats.Linf(1e-3), loss="ce", progress=False
+    )
+    assert len(certificate.predict(x, chunk=4)) == 8
+    for others in (torch.cat((x, x)), 100 * x):
+        with pytest.raises(bf.BoundFlowError, match="lets the inputs of a batch meet"):
+            certificate.predict(others, chunk=4)
+    assert len(certificate.predict(x, chunk=4)) == 8
