@@ -128,7 +128,7 @@ def _models(
     nominal = _plain_model(path, module, held.architecture, record.get("input_shape"), tensors)
     device = next(nominal.parameters()).device
     _assign(nominal, "nominal/", held, None, device)
-    require_same(nominal, record.get("input_shape"), tensors, path)
+    require_same(nominal, record.get("input_shape"), tensors, path, stranger=module is not None)
     if record.get("void_at_step") is not None:
         return None, nominal, record
     model = _bounded_model(nominal, tensors, held.sets, symbols)

@@ -2,14 +2,15 @@
 
 Files hold parameters and no code. A module of other code may fit the parameters and compute something else, and bounds
 read into it would be those of a stranger. So a file holds the answers of its network to a few inputs, small and large,
-and a module that answers otherwise is refused.
+and a module that answers otherwise is refused. A network that takes no such inputs is asked with numbers between 0 and
+1, or with 0 and 1 alone; one that takes none of all these cannot be known again, and no file of it is read.
 """
 
 from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
@@ -19,24 +20,32 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from . import rounding
 from .errors import BoundFlowError
 
-NAME = "answers"  # of the tensor, in a file
+NAMES = ("answers", "answers.shares", "answers.flags")  # of the tensor, in a file: by the inputs that were taken
 PROBES = 16
 
 
 def answers(model: nn.Module, shape: Sequence[int] | None) -> dict[str, Tensor]:
-    """The answers in evaluation mode, under their name; nothing where the model does not take such inputs."""
+    """The answers in evaluation mode, under their name; nothing where the model takes no inputs of any kind."""
     if shape is None:
         return {}
-    numbers = torch.sin(torch.arange(1.0, 1.0 + PROBES * math.prod(shape), dtype=torch.float64) ** 2)
-    sizes = 10 ** torch.linspace(-1, 2, PROBES, dtype=torch.float64)
-    inputs = numbers.view(PROBES, *shape) * sizes.view(-1, *(1,) * len(shape))
     reference = next(model.parameters())
-    try:
-        with torch.no_grad():
-            found = copy.deepcopy(model).eval()(inputs.to(reference.device, reference.dtype)).cpu()
-    except Exception:  # code of the user, which may be about other inputs
-        return {}
-    return {NAME: found}
+    for name, inputs in zip(NAMES, _inputs(shape), strict=True):
+        try:
+            with torch.no_grad():
+                return {name: copy.deepcopy(model).eval()(inputs.to(reference.device, reference.dtype)).cpu()}
+        except Exception:  # code of the user, which may be about other inputs
+            continue
+    return {}
+
+
+def _inputs(shape: Sequence[int]) -> Iterator[Tensor]:
+    """Inputs of three kinds: of any sign and size, shares of one, and flags."""
+    numbers = torch.sin(torch.arange(1.0, 1.0 + PROBES * math.prod(shape), dtype=torch.float64) ** 2)
+    numbers = numbers.view(PROBES, *shape)
+    sizes = 10 ** torch.linspace(-1, 2, PROBES, dtype=torch.float64)
+    yield numbers * sizes.view(-1, *(1,) * len(shape))
+    yield numbers.abs()
+    yield (numbers > 0).double()
 
 
 class _Counted(TorchDispatchMode):  # type: ignore[no-untyped-call]
@@ -71,9 +80,18 @@ def most_bytes(twin: nn.Module, shape: Sequence[int] | None) -> int:
     return input_bytes(shape) + 2 * counted.bytes  # in float64
 
 
-def require_same(model: nn.Module, shape: Sequence[int] | None, tensors: dict[str, Tensor], path: object) -> None:
-    """Refuse a module whose answers are not those among the tensors of a file."""
-    found, expected = answers(model, shape).get(NAME), tensors.get(NAME)
+def require_same(
+    model: nn.Module, shape: Sequence[int] | None, tensors: dict[str, Tensor], path: object, stranger: bool = False
+) -> None:
+    """Refuse a module whose answers are not those among the tensors of a file; a stranger that takes no inputs, too."""
+    asked = answers(model, shape)
+    if stranger and shape is not None and not asked:
+        raise BoundFlowError(
+            f"{path} cannot be read into this model, which raises for each of the inputs that networks are known by (any "
+            "numbers, shares of one, zeros and ones): nothing says that it is the one that was trained"
+        )
+    name = next(iter(asked), NAMES[0])
+    found, expected = asked.get(name), tensors.get(name)
     if found is None or expected is None or found.shape != expected.shape:
         same = found is expected
     else:  # as another machine may round them

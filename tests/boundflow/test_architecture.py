@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 import boundflow as bf
 from boundflow.architecture import describe
@@ -57,3 +57,46 @@ def test_layers_that_would_come_back_otherwise_are_those_of_the_user(
 def test_one_activation_in_two_places_is_two_of_its_kind() -> None:
     bend = nn.Tanh()
     assert describe(nn.Sequential(nn.Linear(3, 3), bend, nn.Linear(3, 2), bend)) is not None
+
+
+class Fussy(nn.Module):
+    """Takes numbers of some kind alone, and does more than its parameters say."""
+
+    def __init__(self, takes: Callable[[Tensor], Tensor], sign: float = 1.0):
+        super().__init__()
+        self.layer, self.takes, self.sign = nn.Linear(2, 2).double(), takes, sign
+
+    def forward(self, x: Tensor) -> Tensor:
+        if not bool(self.takes(x).all()):
+            raise ValueError("other numbers were wanted")
+        return self.sign * self.layer(x)
+
+
+def small(x: Tensor) -> Tensor:
+    return x.abs() <= 5
+
+
+def flags(x: Tensor) -> Tensor:
+    return (x == 0) | (x == 1)
+
+
+def halves(x: Tensor) -> Tensor:
+    return x == 0.5
+
+
+@pytest.mark.parametrize("takes", [small, flags, halves])
+def test_a_network_that_takes_some_inputs_alone_is_known_again(
+    takes: Callable[[Tensor], Tensor], tmp_path: Path
+) -> None:
+    """One that raises has no answers, and two that have none are not the same for that."""
+    torch.manual_seed(0)
+    x, path = torch.randint(2, (12, 2)).double(), tmp_path / "kept.safetensors"
+    x = torch.full_like(x, 0.5) if takes is halves else x
+    kept = bf.certify(
+        Fussy(takes), (x, torch.arange(12) % 2), threat=bf.threats.Labels(), loss="ce", epochs=2, progress=False
+    )
+    kept.save(path)
+    with pytest.raises(bf.BoundFlowError, match="each of the inputs" if takes is halves else "answers otherwise"):
+        bf.load(path, Fussy(takes, -1.0))
+    if takes is not halves:
+        assert torch.equal(bf.load(path, Fussy(takes)).predict(x).label, kept.predict(x).label)
