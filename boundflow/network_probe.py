@@ -87,8 +87,8 @@ def require_same(
     asked = answers(model, shape)
     if stranger and shape is not None and not asked:
         raise BoundFlowError(
-            f"{path} cannot be read into this model, which raises for each of the inputs that networks are known by (any "
-            "numbers, shares of one, zeros and ones): nothing says that it is the one that was trained"
+            f"{path} cannot be read into this model, which raises for each of the inputs that networks are known by "
+            "(any numbers, shares of one, zeros and ones): nothing says that it is the one that was trained"
         )
     name = next(iter(asked), NAMES[0])
     found, expected = asked.get(name), tensors.get(name)
