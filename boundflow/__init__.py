@@ -1,5 +1,9 @@
 """BoundFlow: a set of tensors is a tensor, so PyTorch's own training loop runs on sets, soundly."""
 
+from . import namesake
+
+namesake.require_ours()  # before anything of another package could be taken for ours
+
 from . import errors, losses, rounding, rules, threats
 from .attacks import Attacked, attack
 from .audit import Audit, Checklist

@@ -60,7 +60,7 @@ def main() -> None:
         package, told = (missing.name or "").partition(".")[0], in_words(missing)
         if told is None and not (isinstance(missing, ModuleNotFoundError) and package in EXTRA):
             raise
-        sentence = told or f"the command needs {package}, which is not here: pip install 'boundflow[command]'"
+        sentence = told or f"the command needs {package}, which is not here: pip install {' '.join(sorted(EXTRA))}"
     with suppress(OSError):  # of a terminal that was closed
         if told_here:
             print(f"fullcert: {sentence}", file=sys.stderr, flush=True)

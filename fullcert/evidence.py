@@ -222,7 +222,7 @@ def balls(run: Path, recipe: Recipe, count: int, seed: int, progress: Progress) 
     try:
         import flint  # noqa: F401
     except ModuleNotFoundError:
-        raise Mistake("ball arithmetic needs python-flint: pip install 'boundflow[verify]'") from None
+        raise Mistake("ball arithmetic needs python-flint: pip install python-flint") from None
     kept = certificate_of(run, recipe)
     ball_training.check(recipe)
     numbers = 0

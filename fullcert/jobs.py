@@ -92,7 +92,7 @@ def place_of(name: str, address: str | None) -> str:
     if name == "processes" and address is not None:
         raise Mistake("--address is that of a Ray cluster: use it with --on ray")
     if (name == "ray" or address is not None) and not has_ray():
-        raise Mistake("Ray is not installed: pip install 'boundflow[sweep]', or use --on processes")
+        raise Mistake("Ray is not installed: pip install ray, or use --on processes")
     return "ray" if has_ray() and name != "processes" else "processes"
 
 

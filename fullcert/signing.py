@@ -232,7 +232,7 @@ def _cryptography() -> Any:
     try:
         from cryptography.hazmat.primitives import serialization
     except ModuleNotFoundError:
-        raise Mistake("signatures need cryptography, which is not here: pip install 'boundflow[sign]'") from None
+        raise Mistake("signatures need cryptography, which is not here: pip install cryptography") from None
     return serialization
 
 

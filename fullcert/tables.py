@@ -207,7 +207,7 @@ def read_parquet(path: Path, dialect: Dialect) -> Read:
     try:
         from pyarrow import ArrowException, parquet
     except ModuleNotFoundError:
-        raise Mistake("Parquet needs pyarrow, which is not here: pip install 'boundflow[tables]'") from None
+        raise Mistake("Parquet needs pyarrow, which is not here: pip install pyarrow") from None
     try:
         with path.open("rb") as file:  # the file alone: what its folder is called is no column
             names = parquet_words(parquet.ParquetFile(file))
@@ -352,7 +352,7 @@ def as_parquet(columns: Mapping[str, list[Any]]) -> bytes:
         import pyarrow
         from pyarrow import parquet
     except ModuleNotFoundError:
-        raise Mistake("Parquet needs pyarrow, which is not here: pip install 'boundflow[tables]'") from None
+        raise Mistake("Parquet needs pyarrow, which is not here: pip install pyarrow") from None
     stream = io.BytesIO()
     parquet.write_table(pyarrow.table(dict(columns)), stream)
     return stream.getvalue()

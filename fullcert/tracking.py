@@ -108,5 +108,5 @@ def _writer() -> Callable[..., Any]:
     try:
         from torch.utils.tensorboard import SummaryWriter
     except ImportError:
-        raise Mistake("TensorBoard is not here: pip install 'boundflow[tensorboard]'") from None
+        raise Mistake("TensorBoard is not here: pip install tensorboard") from None
     return SummaryWriter

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from commands import run_main
 
 import boundflow as bf
 
@@ -31,9 +33,28 @@ PAGES = [str(path.relative_to(ROOT)) for path in [ROOT / "README.md", *sorted((R
 
 @pytest.mark.parametrize("page", [page for page in PAGES if code_blocks(page)])
 def test_pages_run_as_they_stand(page: str, tmp_path: Path) -> None:
-    """In an empty folder: pages save files."""
+    """In a folder that has the examples and nothing else: pages save files."""
+    (tmp_path / "examples").symlink_to(ROOT / "examples")
     result = run("\n\n".join(code_blocks(page)), tmp_path)
     assert result.returncode == 0, result.stderr
+
+
+def test_the_commands_of_the_readme_work_one_after_the_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As typed, and what they say is what the README quotes; setting up is what `make` does before the tests."""
+    (tmp_path / "examples").symlink_to(ROOT / "examples")
+    monkeypatch.chdir(tmp_path)
+    page = (ROOT / "README.md").read_text()
+    commands = re.findall(r"^\.venv/bin/fullcert (.+)$", page, re.MULTILINE)
+    assert len(commands) == 2
+    said = ""
+    for command in commands:
+        assert run_main(*shlex.split(command)) == 0
+        said += " ".join(capsys.readouterr().out.split())
+    (quoted,) = re.findall(r"\*(No one who flipped [^*]+)\*", page)
+    assert " ".join(quoted.split()) in said
+    assert "make demo" in page and "make test" in page
 
 
 def test_pages_that_promise_code_have_it() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import subprocess
 import sys
@@ -23,7 +24,7 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 def test_one_version() -> None:
     """Written in boundflow/version.py. The package reads it from there; a citation is a plain file and has to agree."""
     assert PROJECT["project"]["dynamic"] == ["version"] and "version" not in PROJECT["project"]
-    assert version("boundflow") == bf.__version__
+    assert version("fullcert") == bf.__version__
     (cited,) = re.findall(r"^version: (.+)$", (ROOT / "CITATION.cff").read_text(), re.MULTILINE)
     assert cited == bf.__version__
 
@@ -89,11 +90,64 @@ def test_every_version_of_the_test_environment_is_pinned() -> None:
     names = [re.sub(r"[-_.]+", "-", line.partition("==")[0]).lower() for line in lines]
     assert len(set(names)) == len(names)
     extras = PROJECT["project"]["optional-dependencies"]
-    (own,) = (name for name in extras["test"] if name.startswith("boundflow["))
-    assert set(own.removeprefix("boundflow[").rstrip("]").split(",")) == set(extras) - {"test", "files", "sweep"}
-    wanted = {re.split(r"[\[<>=]", name)[0] for names in extras.values() for name in names} - {"boundflow"}
+    (own,) = (name for name in extras["test"] if name.startswith("fullcert["))
+    assert set(own.removeprefix("fullcert[").rstrip("]").split(",")) == set(extras) - {"test", "files", "sweep"}
+    wanted = {re.split(r"[\[<>=]", name)[0] for names in extras.values() for name in names} - {"fullcert"}
     wanted |= {re.split(r"[<>=]", name)[0] for name in PROJECT["project"]["dependencies"]}
     assert {re.sub(r"[-_.]+", "-", name).lower() for name in wanted} <= set(names)
+
+
+INSTALLS = re.compile(r"\bpip3? install (?:-c constraints\.txt |-e |-U |--\S+ )*['\"]*([^\s'\"`),:]+)")
+
+
+def test_no_text_sends_anybody_to_a_package_of_somebody_else() -> None:
+    """What is to be installed by name is a library that this one needs, never ours: that name is taken on the index."""
+    extras = PROJECT["project"]["optional-dependencies"].values()
+    known = {re.split(r"[\[<>=]", name)[0] for names in extras for name in names} - {"fullcert", "boundflow"}
+    known |= {"pip-audit", "{"}  # {: names of extras, put together where they are missing
+    kinds = ("*.md", "*.py", "*.toml", "*.html", "*.j2", "*.yml", "*.cff", "Makefile")
+    skipped = {".venv", "build", "dist", "runs", ".git"}
+    files = [path for kind in kinds for path in ROOT.rglob(kind) if not skipped & set(path.relative_to(ROOT).parts)]
+    asked = [(path, name) for path in files if path != Path(__file__) for name in INSTALLS.findall(path.read_text())]
+    foreign = [one for one in asked if not one[1].startswith((".", "$(ls")) and one[1] not in known]
+    assert not foreign and len(asked) >= 15 and PROJECT["project"]["name"] == "fullcert"
+
+
+def imported_beside(folder: Path, package: str) -> str:
+    """What importing a package says where ``folder`` is on the path, too."""
+    places = f"{folder}{os.pathsep}{ROOT}"
+    command = [sys.executable, "-S", "-c", f"import {package}"]  # -S: nothing of this environment, so it ends at once
+    return subprocess.run(command, env={"PYTHONPATH": places}, cwd=folder, capture_output=True, text=True).stderr
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+@pytest.mark.parametrize("kind", ["dist-info/METADATA", "egg-info/PKG-INFO"])
+def test_another_package_of_the_name_is_refused(package: str, kind: str, tmp_path: Path) -> None:
+    """An index has an agent SDK called boundflow: what was installed beside ours could be imported in its place."""
+    metadata = tmp_path / f"boundflow-9.1.{kind}"
+    metadata.parent.mkdir()
+    metadata.write_text("Name: boundflow\nVersion: 9.1\nAuthor: Somebody else\n")
+    said = imported_beside(tmp_path, package).splitlines()[-1]
+    assert (
+        said.startswith("ImportError: another package that is called boundflow") and "pip uninstall boundflow" in said
+    )
+    metadata.write_text("Name: boundflow\nVersion: 0.2.0\nAuthor: The BoundFlow authors\n")  # an earlier version
+    assert "called boundflow" not in imported_beside(tmp_path, package)
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_files_of_another_package_are_refused(package: str, tmp_path: Path) -> None:
+    """What pip has written over: the foreign file stands among ours, or alone."""
+    library = tmp_path / "boundflow"
+    library.mkdir()
+    (library / "__init__.py").write_text('"""An agent SDK."""\n')
+    if package == "fullcert":
+        assert "pip uninstall boundflow" in imported_beside(tmp_path, package)
+    (library / "namesake.py").write_bytes((ROOT / "boundflow" / "namesake.py").read_bytes())
+    said = imported_beside(
+        tmp_path, "boundflow.namesake; boundflow.namesake.require_ours()" if package == "boundflow" else package
+    )
+    assert said.splitlines()[-1].startswith("ImportError: ") and "pip uninstall boundflow" in said
 
 
 @pytest.mark.parametrize(

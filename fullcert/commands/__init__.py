@@ -52,7 +52,7 @@ def fullcert(
 ) -> None:
     """Train on every dataset an attacker could have left behind, and certify what none of them can change."""
     if show_version:
-        typer.echo(version("boundflow"))
+        typer.echo(version("fullcert"))
     elif context.invoked_subcommand is None:
         typer.echo(context.get_help())
 

@@ -42,9 +42,7 @@ def bundled(name: str) -> Any:
     try:
         from sklearn import datasets
     except ModuleNotFoundError:
-        raise Mistake(
-            "this dataset is part of scikit-learn, which is not here: pip install 'boundflow[sklearn]'"
-        ) from None
+        raise Mistake("this dataset is part of scikit-learn, which is not here: pip install scikit-learn") from None
     load: Callable[[], Any] = getattr(datasets, name)
     return load()
 

@@ -9,7 +9,7 @@ weights.py      how much each sample counts          through.py     the same thr
 try:
     import sklearn  # noqa: F401
 except ModuleNotFoundError as error:
-    raise ImportError("fullcert.sklearn needs scikit-learn: pip install 'boundflow[sklearn]'") from error
+    raise ImportError("fullcert.sklearn needs scikit-learn: pip install scikit-learn") from error
 
 from fullcert.scaling import ScalerNotCovered
 from fullcert.sklearn.answers import CertifiedLabels, CertifiedProbabilities, CertifiedValues

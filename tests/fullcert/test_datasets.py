@@ -239,7 +239,7 @@ def test_splits_of_a_table_are_disjoint_and_complete() -> None:
 
 def test_without_scikit_learn_the_sentence_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "sklearn", None)
-    with pytest.raises(Mistake, match=r"pip install 'boundflow\[sklearn\]'"):
+    with pytest.raises(Mistake, match=r"pip install scikit-learn"):
         datasets.load("iris", Path(), seed=0)
 
 

@@ -385,4 +385,4 @@ def test_signatures_need_cryptography(run: Path) -> None:
     key = run.with_name("key")
     key.touch()
     result = subprocess.run([*arguments, "--key", str(key)], capture_output=True, text=True)
-    assert result.returncode == 2 and "pip install 'boundflow[sign]'" in result.stderr
+    assert result.returncode == 2 and "pip install cryptography" in result.stderr

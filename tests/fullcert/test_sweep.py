@@ -267,7 +267,7 @@ def test_pieces_go_to_ray_as_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_ray_itself(tmp_path: Path) -> None:
-    pytest.importorskip("ray", reason="Ray is not installed: pip install 'boundflow[sweep]'")
+    pytest.importorskip("ray", reason="Ray is not installed: pip install ray")
     options = resolve({"dataset": "iris", "flip_labels": 1, "steps": 1}, {})
     run = sweeps.Run(str(tmp_path), "", (("flip_labels", 1),), options)
     told: list[jobs.Progress] = []

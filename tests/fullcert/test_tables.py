@@ -132,9 +132,9 @@ def test_a_wrong_parquet_file_is_one_sentence(tmp_path: Path) -> None:
 def test_parquet_needs_pyarrow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(__import__("sys").modules, "pyarrow", None)
     (tmp_path / "table.parquet").write_bytes(b"PAR1")
-    with pytest.raises(Mistake, match=r"pip install 'boundflow\[tables\]'"):
+    with pytest.raises(Mistake, match=r"pip install pyarrow"):
         read(tmp_path / "table.parquet")
-    with pytest.raises(Mistake, match=r"pip install 'boundflow\[tables\]'"):
+    with pytest.raises(Mistake, match=r"pip install pyarrow"):
         written({"x": [1]}, ".parquet")
 
 
