@@ -18,7 +18,7 @@ def reproduce(
     ] = None,
     *,
     everything: Annotated[bool, typer.Option("--all", help="All experiments, one after the other.")] = False,
-    quick: Annotated[bool, typer.Option("--quick", help="Two seeds and fewer points.")] = False,
+    quick: Annotated[bool, typer.Option("--quick", help="Two seeds, few epochs: not to be compared.")] = False,
     seeds: Annotated[int | None, typer.Option(help="The first so many seeds only.", show_default="all")] = None,
     domain: Annotated[str, typer.Option(help="interval, zonotope or both.")] = "both",
     recipe: Annotated[
@@ -53,6 +53,7 @@ def reproduce(
         if path is not None:
             runs.check_writable(path)
 
+    from fullcert.reproduce import writing
     from fullcert.reproduce.experiments import Scale
     from fullcert.reproduce.running import Request
 
@@ -69,7 +70,7 @@ def reproduce(
     request.checked()
     found = follow(request, hidden=quiet)
     if not quiet:
-        show(found, console)
+        console.print(writing.shown(found, quick), markup=False, highlight=False, soft_wrap=True, end="")
 
 
 def follow(request: Any, hidden: bool) -> list[dict[str, Any]]:
@@ -91,19 +92,3 @@ def show_list(console: "Console") -> None:
     for one in load().values():
         table.add_row(one.id, escape(one.title), escape(one.source))
     console.print(table)
-
-
-def show(rows: list[dict[str, Any]], console: "Console") -> None:
-    """A table for every experiment."""
-    from rich.markup import escape
-    from rich.table import Table
-
-    from fullcert.reproduce import writing
-
-    for id, group in writing.by_experiment(rows).items():
-        table = Table(title=escape(writing.heading(id)), title_justify="left")
-        for number, head in enumerate(writing.HEADS):
-            table.add_column(head, justify="left" if number < 3 else "right", no_wrap=number > 0)
-        for row in group:
-            table.add_row(*map(escape, writing.cells(row)))
-        console.print(table)

@@ -19,7 +19,7 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("ids", nargs="*", metavar="ID", help="which experiments; --list shows them")
     made.add_argument("--list", action="store_true", help="show the experiments")
     made.add_argument("--all", action="store_true", help="all experiments, one after the other")
-    made.add_argument("--quick", action="store_true", help="two seeds and fewer points")
+    made.add_argument("--quick", action="store_true", help="two seeds, few epochs: not to be compared")
     made.add_argument("--seeds", type=int, help="the first so many seeds only")
     made.add_argument("--domain", choices=DOMAINS, default="both")
     made.add_argument("--recipe", help="the cases of one recipe only, such as paper or best")
@@ -56,8 +56,7 @@ def main(arguments: list[str] | None = None) -> int:
         print(f"fullcert: {mistake}", file=sys.stderr)
         return 2
     if options["json"] != "-":
-        for id, group in writing.by_experiment(rows).items():
-            print(f"\n{writing.heading(id)}\n\n{writing.as_text(group)}", end="")
+        print(f"\n{writing.shown(rows, scale.quick)}", end="")
     return 0
 
 

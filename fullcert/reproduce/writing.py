@@ -110,7 +110,16 @@ def by_experiment(rows: list[Row]) -> dict[str, list[Row]]:
     return found
 
 
-def heading(id: str) -> str:
-    """What an experiment is, in a line or two."""
+QUICK = "Quick: two seeds and few epochs. These rows show that it works here; they are not comparable with the source."
+
+
+def shown(rows: list[Row], quick: bool) -> str:
+    """Every experiment for a terminal: what it is, in what it differs, and its rows, of which no line is cut."""
+    return "\n".join(f"{heading(id, quick)}\n\n{as_text(group)}" for id, group in by_experiment(rows).items())
+
+
+def heading(id: str, quick: bool) -> str:
+    """What an experiment is, in a line or two, and whether its rows can be compared."""
     one = EXPERIMENTS[id]
-    return f"{one.title} ({one.source}); {one.value}\nDiffers from the source: {one.differs}"
+    told = f"{one.title} ({one.source}); {one.value}\nDiffers from the source: {one.differs}"
+    return f"{told}\n{QUICK}" if quick else told

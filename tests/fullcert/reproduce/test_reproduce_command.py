@@ -94,6 +94,9 @@ def test_it_runs_with_torch_and_numpy_alone(tmp_path: Path) -> None:
     assert {row["recipe"] for row in rows} == {"plain", "paper"} and all(row["mean"] > 0 for row in rows)
 
 
+SMALLER_IS_BETTER = ("convergence", "timing")
+
+
 def test_rows_as_text_and_tables() -> None:
     rows = [ROW, {**ROW, "setting": {"epsilon": 0.01}, "paper": None, "seeds": 1}]
     assert "epsilon 0.001  interval  paper    82.2  82.0" in writing.as_text(rows)
@@ -121,3 +124,31 @@ def test_committed_rows_agree_with_the_paper() -> None:
     """What was run on all seeds with the published recipe is within three points of what was printed."""
     rows = [row for row in writing.read(DOCS / "reproduce" / "epsilon.json") if row["domain"] == "interval"]
     assert len(rows) == 4 and all(row["seeds"] == 10 and abs(row["mean"] - row["paper"]) < 3 for row in rows)
+
+
+def test_no_row_of_the_published_recipe_has_zonotopes_below_intervals() -> None:
+    """The same recipe and the same stopping rule in both domains: one that was cut short could show the cut alone."""
+    compared = 0
+    for path in (DOCS / "reproduce").glob("*.json"):
+        rows = [row for row in writing.read(path) if row["recipe"] == "paper"]
+        of_intervals = {str(row["setting"]): row["mean"] for row in rows if row["domain"] == "interval"}
+        for row in rows:
+            if (
+                row["domain"] == "zonotope"
+                and str(row["setting"]) in of_intervals
+                and path.stem not in SMALLER_IS_BETTER
+            ):
+                assert row["mean"] >= of_intervals[str(row["setting"])], (path.stem, row["setting"])
+                compared += 1
+    assert compared >= 40
+
+
+def test_quick_rows_say_that_they_are_not_to_be_compared_and_no_line_is_cut(
+    command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    rows = tmp_path / "rows.json"
+    rows.write_text(writing.as_json([{**ROW, "setting": {"threat": "features and labels, " * 5}}]))
+    for flags, expected in ((("--quick",), True), ((), False)):
+        said = command("reproduce", "epsilon", "--rows", rows, *flags).out
+        assert ("not comparable" in said) is expected and said.count("features and labels, " * 5) == 1
