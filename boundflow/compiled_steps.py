@@ -130,6 +130,7 @@ class CompiledSteps:
 
     def step(self, index: Tensor, number: int) -> Set:
         """The next step on a batch, and that of the schedule; gives the loss before it."""
+        rounding.require_full_precision(self._tiny)  # the rules ask at every product, and a compiled step has none
         rates = [float(group["lr"]) for group in self._groups]
         if self._same_program(rates):
             before = self._made

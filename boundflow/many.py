@@ -19,6 +19,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from . import rounding
 from .certificate import Certificate
 from .compiled_steps import FIRST, why_not
 from .compiler import compiled
@@ -58,8 +59,9 @@ def certify_many(
         raise ValueError(f"{len(models)} models, {len(threats)} threats and {len(seeds)} seeds: give as many of each")
     recipes = [recipe.but(seed=seed) for seed in seeds]
     started = time.perf_counter()
+    held = torch.as_tensor(data[0]).detach().clone(), torch.as_tensor(data[1]).clone()  # once for all runs
     runs = [
-        _Run(Prepared(model, data, threat, one.but(compile=False)))
+        _Run(Prepared(model, held, threat, one.but(compile=False), ours=True))
         for model, threat, one in zip(models, threats, recipes, strict=True)
     ]
     try:
@@ -127,6 +129,7 @@ class _Together:
         self.tiny = smallest_normal(like)
 
     def _step(self, index: Tensor, number: int) -> None:
+        rounding.require_full_precision(self.tiny)  # as the rules do at every product
         known = self._functions.get(index.size(1))
         plain_step, step = known or self._traced(index)
         with torch.no_grad():

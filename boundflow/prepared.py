@@ -33,9 +33,10 @@ class Prepared:
 
     ``y`` are the targets of plain training and ``targets`` those that are lifted (one-hot where labels can change);
     ``observed`` are the inputs that plain training sees; ``effects`` is what a forward pass does besides its result.
+    Data are copied, unless they are ``ours``: whoever gave them may write to them while the run reads them.
     """
 
-    def __init__(self, model: nn.Module, data: tuple[Given, Given], threat: Threat, recipe: Recipe):
+    def __init__(self, model: nn.Module, data: tuple[Given, Given], threat: Threat, recipe: Recipe, ours: bool = False):
         if any(isinstance(parameter, Bounded) for parameter in model.parameters()):
             raise BoundFlowError("certify lifts a copy of the model itself: give it a plain one")
         if threat.touches("gradients") and recipe.clip_gradients is None:
@@ -45,11 +46,11 @@ class Prepared:
         if not self.x.is_floating_point():
             raise ValueError("inputs must be floats in the range the threat is about: convert integer images first")
         reference = next(model.parameters())
-        self.x = self.x.to(recipe.device or reference.device, recipe.dtype or self.x.dtype)
+        self.x = self.x.to(recipe.device or reference.device, recipe.dtype or self.x.dtype, copy=not ours)
         if len(self.x) == 0:
             raise ValueError("there are no samples to train on")
         self._copy(model)
-        self.y = self.targets = self._targets(torch.as_tensor(data[1]).to(self.x.device))
+        self.y = self.targets = self._targets(torch.as_tensor(data[1]).to(self.x.device, copy=not ours))
         if LOSSES[recipe.loss].outputs == "classes" and threat.touches("targets"):
             self.targets = F.one_hot(self.y, self.outputs).to(self.x.dtype)
         self.weights = self._weights(recipe.sample_weights)
@@ -80,7 +81,7 @@ class Prepared:
             return None
         if given.shape != (len(self.x),) or not bool((torch.isfinite(given) & (given >= 0)).all()):
             raise ValueError(f"sample_weights must be {len(self.x)} finite numbers of at least 0, one for each sample")
-        return given.to(self.x.device, self.x.dtype)
+        return given.to(self.x.device, self.x.dtype, copy=True)
 
     def weighted(self, batch: Lifted, index: Tensor) -> Lifted:
         """A batch whose losses count as much as the recipe says, and less if a sample may be gone."""

@@ -23,7 +23,7 @@ class Missing(Change):
     features: tuple[np.ndarray, ...] = ()  # masks or numbers, each a further restriction
 
     def __init__(self, ranges: Given):
-        self.ranges = torch.as_tensor(ranges, dtype=torch.float64)
+        self.ranges = torch.as_tensor(ranges, dtype=torch.float64).clone()
         if self.ranges.shape[-1:] != (2,) or not bool((self.ranges[..., 0] <= self.ranges[..., 1]).all()):
             raise ValueError("ranges must be a pair (low, high), or one pair per column")
         if not bool(torch.isfinite(self.ranges).all()):

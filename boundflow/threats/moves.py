@@ -121,7 +121,7 @@ class Moved(Change):
 
 def amount(number: Given, name: str) -> Tensor:
     """How far something moves, as float64: finite, and not negative."""
-    found = torch.as_tensor(number, dtype=torch.float64)
+    found = torch.as_tensor(number, dtype=torch.float64).clone()  # whose memory nobody else writes to
     if bool((found < 0).any()) or not bool(torch.isfinite(found).all()):
         raise ValueError(f"{name} must be finite and not negative, got {number}")
     return found

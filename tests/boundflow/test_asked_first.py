@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from fractions import Fraction
+from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
@@ -59,3 +61,45 @@ def test_a_buffer_in_the_place_of_another_is_compared_even_at_its_address() -> N
     sets.count = torch.ones(3)
     with pytest.raises(bf.OutsideBounds, match="count"):
         wire._check_plain_state(1)
+
+
+@pytest.mark.parametrize("kind", [np.asarray, torch.as_tensor], ids=["array", "tensor"])
+@pytest.mark.parametrize("domain", ["interval", "zonotope"])
+def test_data_that_are_written_to_while_a_run_reads_them(domain: str, kind: Callable[..., Any]) -> None:
+    """By a callback here; another thread could as well. The record names the data as they were given."""
+    x = np.random.default_rng(0).normal(size=(20, 2))
+    recipe = {"loss": "bce", "domain": domain, "epochs": 4, "optimizer_options": {"lr": 0.1}, "progress": False}
+
+    def trained(write: bool) -> bf.Certificate:
+        data = kind(x.copy()), kind((x[:, 0] > 0).astype(float))
+        weights = torch.ones(20, dtype=torch.float64)
+
+        def spoil(step: bf.Step) -> None:
+            if write:
+                for part in (*data, weights):
+                    part[:] = 7.0
+
+        torch.manual_seed(0)
+        model = nn.Linear(2, 1).double()
+        return bf.certify(
+            model, data, threat=bf.threats.Linf(0.01), callbacks=[spoil], sample_weights=weights, **recipe
+        )
+
+    left_alone, written_to = trained(False), trained(True)
+    assert torch.equal(left_alone.nominal.weight, written_to.nominal.weight)
+    assert torch.equal(left_alone.model.weight.set.bounds, written_to.model.weight.set.bounds)
+
+
+def test_a_threat_keeps_what_it_was_given() -> None:
+    """It looked at these numbers when it was made: none of them is negative."""
+    epsilon, ranges, mask = (
+        torch.full((2,), 0.1, dtype=torch.float64),
+        np.array([[0.0, 1.0]] * 2),
+        np.array([True, False]),
+    )
+    threats = [bf.threats.Linf(epsilon), bf.threats.Missing(ranges), bf.threats.Linf(0.1).on(features=mask)]
+    before = [repr(threat) for threat in threats]
+    epsilon.fill_(-1.0)
+    ranges[:] = ranges[:, ::-1].copy()
+    mask[:] = True
+    assert [repr(threat) for threat in threats] == before

@@ -294,6 +294,22 @@ def test_callbacks_that_only_look_see_the_sets_of_every_step() -> None:
 
 
 @pytest.mark.usefixtures("traced")
+def test_products_in_reduced_precision_are_refused_after_tracing_too() -> None:
+    """The flag is that of the process, and the rules, which ask for it, are not asked by compiled steps."""
+
+    @bf.only_looks
+    def change(step: bf.Step) -> None:
+        if step.number == 4:
+            torch.set_float32_matmul_precision("medium")
+
+    try:
+        with pytest.raises(bf.UnsafePrecision, match="reduced precision"):
+            certified(True, callbacks=[change])
+    finally:
+        torch.set_float32_matmul_precision("highest")
+
+
+@pytest.mark.usefixtures("traced")
 @pytest.mark.parametrize("every", [1, 4, 100])
 def test_flags_that_are_read_late_give_the_step_at_which_bounds_became_void(
     every: int, monkeypatch: pytest.MonkeyPatch
