@@ -1,7 +1,8 @@
 """What stands beside the certificate of a run: whose it is, and whether it can be.
 
-    evaluation.json   what the report shows            attack.json   what attacks found
-    curve.json        what answers withstand           audit.json    what abstained predictions lean on
+    evaluation.json   what the report shows            curve.json    what answers withstand
+    metrics.json      the result of the run            attack.json   what attacks found
+                                                       audit.json    what abstained predictions lean on
 
 Each names the sha256 of the certificate that it is about. One of another certificate is refused, and so is one that
 contradicts the certificate or the evaluation: another number of samples, shares that are none, more changes than the
@@ -25,8 +26,9 @@ ABOUT = "certificate"  # the name under which a file says what it is about
 RECORD = "boundflow"  # the metadata of a certificate that hold its record
 EDGE = 100  # one in so many answers may be another on another machine
 TINY = 1e-9  # what means over seeds are rounded by
-# what writes each of them, once a run is finished
+# what writes each of them anew
 WRITERS = {
+    runs.METRICS: "fullcert train --overwrite --out RUN",
     runs.CURVE: "fullcert certify RUN --withstands",
     runs.ATTACK: "fullcert attack RUN",
     runs.AUDIT: "fullcert audit RUN --report",
@@ -42,7 +44,7 @@ class Unfit(ValueError):
 def write(run: Path, name: str, data: Data) -> Data:
     """Write a file beside the certificate of a run, which it names from now on."""
     about = {**data, ABOUT: Beside(run).identity}
-    text = runs.as_json if name in (runs.CURVE, runs.ATTACK) else runs.as_line
+    text = runs.as_line if name in (runs.EVALUATION, runs.AUDIT) else runs.as_json
     runs.write(run / name, text(about).encode())
     return about
 
@@ -77,7 +79,7 @@ class Beside:
         if self.identity is None:
             return {}
         broken: tuple[type[Exception], ...] = (OSError, SafetensorError, *DAMAGE)
-        path = next(iter(runs.certificates(self.run)))
+        path = next(iter(runs.certificates(self.run)), self.run / runs.MEMBERS)
         try:
             with safe_open(str(path), framework="numpy") as file:
                 return dict(parsed_json((file.metadata() or {})[RECORD]))
@@ -95,8 +97,11 @@ class Beside:
         return found
 
     def read(self, name: str) -> Data:
-        """A file that was written once the run was finished."""
-        found = runs.read_json(self.run / name)
+        """Another file beside the certificate."""
+        return self.fitting(name, runs.read_json(self.run / name))
+
+    def fitting(self, name: str, found: Data) -> Data:
+        """What was read from a file, if it is about the certificate of this run."""
         again = f"{WRITERS[name].replace('RUN', str(self.run))} makes it again"
         if found.get(ABOUT) is None:
             raise Mistake(f"{name} in {self.run} does not say which certificate it is about: {again}")
@@ -175,6 +180,18 @@ def check_evaluation(found: Data, record: Data) -> None:
             require(alike, f"the {name.replace('_', ' ')} of its headline is not that of what it lists")
 
 
+def check_metrics(found: Data, beside: Beside) -> None:
+    """The numbers of the evaluation, of the training that the certificate is of."""
+    evaluation, record = beside.evaluation, beside.record
+    for name, value in evaluation["headline"].items():
+        if name not in ("samples", "certified"):
+            require(found.get(name) == value, f"its {name.replace('_', ' ')} is not that of the evaluation")
+    require(found["test_samples"] == evaluation["headline"]["samples"], "it is about another number of test samples")
+    require(found.get("advice", []) == evaluation.get("advice", []), "its advice is not that of the evaluation")
+    for name in ("steps", "seed", "domain", *(() if beside.votes else ("threat",))):
+        require(found[name] == record.get(name, found[name]), f"its {name} is not that of the certificate")
+
+
 def check_curve(found: Data, beside: Beside) -> None:
     """Shares that fall as the threat grows, up to that of the sets; there they are those of the run."""
     headline, points = beside.evaluation["headline"], found["points"]
@@ -238,6 +255,7 @@ def check_audit(found: Data, beside: Beside) -> None:
 
 
 CHECKS: dict[str, Callable[[Data, Beside], None]] = {
+    runs.METRICS: check_metrics,
     runs.CURVE: check_curve,
     runs.ATTACK: check_attack,
     runs.AUDIT: check_audit,

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from fullcert import jobs, locks, runs
+from fullcert.beside import Beside
 from fullcert.mistakes import Mistake
 from fullcert.options import Options, as_toml, fitting, flag_of
 
@@ -69,7 +70,7 @@ class Run:
             value = found.get(name)
             if value is not None and not (isinstance(value, int | float) and abs(value) < LARGE):
                 raise Mistake(f"{path} is damaged: {name} is no number; delete {self.path}, and the run is made again")
-        return found
+        return Beside(self.path).fitting(runs.METRICS, found)
 
 
 class Axis(NamedTuple):

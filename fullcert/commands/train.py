@@ -113,7 +113,7 @@ def performed(recipe: Any, lock: Any, resume: bool, tensorboard: Path | None, qu
             evaluation = evaluate(recipe, certificate, test, metrics, log.steps, progress)
             progress("writing the report")
             lock.check()
-            finish(lock.folder, recipe, certificate, metrics, evaluation)
+            metrics = finish(lock.folder, recipe, certificate, metrics, evaluation)
     return metrics
 
 
@@ -163,7 +163,7 @@ def voted(recipe: Any, lock: Any, quiet: bool) -> dict[str, Any]:
             beside.write(folder, runs.CURVE, test.curve())
             beside.write(folder, runs.EVALUATION, test.evaluation(metrics))
             runs.write(folder / runs.REPORT, page_of(folder).encode())
-            runs.write(folder / runs.METRICS, runs.as_json(metrics).encode())
+            metrics = beside.write(folder, runs.METRICS, metrics)
     return metrics
 
 
@@ -199,12 +199,17 @@ def told_again(out: Path, json: str | None, quiet: bool) -> None:
 
 
 def finished(out: Path) -> dict[str, Any]:
-    """The result of a run that has nothing left to do."""
+    """The result of a run that has nothing left to do, and that of the certificate that is there."""
+    from fullcert.beside import Beside
     from fullcert.mistakes import Mistake
+    from fullcert.report.claims import claim
 
-    metrics = runs.read_json(out / runs.METRICS)
+    run, metrics = Beside(out), runs.read_json(out / runs.METRICS)
     if not metrics.keys() >= {"dataset", "domain", "threat", "test_epsilon", "steps", "seconds"}:
         raise Mistake(f"{out / runs.METRICS} is damaged: it does not hold what a run writes there")
+    metrics = run.fitting(runs.METRICS, metrics)
+    if metrics.get("claim") != claim(run.evaluation):
+        raise Mistake(f"{out / runs.METRICS} is damaged: its claim is not that of its numbers")
     return metrics
 
 
@@ -269,8 +274,10 @@ def begin(out: Path, recipe: Any, resume: bool, overwrite: bool) -> None:
         runs.write(out / runs.OPTIONS, as_toml(recipe.options).encode())
 
 
-def finish(out: Path, recipe: Any, certificate: Any, metrics: dict[str, Any], evaluation: dict[str, Any]) -> None:
-    """The result of a run, and no checkpoint any more."""
+def finish(
+    out: Path, recipe: Any, certificate: Any, metrics: dict[str, Any], evaluation: dict[str, Any]
+) -> dict[str, Any]:
+    """The result of a run, and no checkpoint any more; gives the metrics as they are written."""
     from fullcert import beside
     from fullcert.report import page_of
     from fullcert.report.barriers import drawn
@@ -281,5 +288,6 @@ def finish(out: Path, recipe: Any, certificate: Any, metrics: dict[str, Any], ev
         runs.write(out / runs.PICTURE, picture.encode())
     beside.write(out, runs.EVALUATION, evaluation)
     runs.write(out / runs.REPORT, page_of(out).encode())
-    runs.write(out / runs.METRICS, runs.as_json(metrics).encode())
+    metrics = beside.write(out, runs.METRICS, metrics)
     (out / runs.CHECKPOINT).unlink(missing_ok=True)
+    return metrics

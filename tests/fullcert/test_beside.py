@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 from commands import Command, run_main, sentence
 
-from fullcert import attacked_curves, runs, signing
+from fullcert import attacked_curves, runs, signing, sweeps
 from fullcert.beside import Beside
 from fullcert.mistakes import Mistake
+from fullcert.options import Options
 
 Data = dict[str, Any]
 FILES = ("curve.json", "attack.json", "audit.json")
@@ -97,6 +98,33 @@ def test_an_attack_on_another_run_is_made_again(made: Path, run: Path) -> None:
     assert not attacked_curves.known(run, settings)
     with pytest.raises(Mistake, match="is about another certificate"):
         attacked_curves.broken(run)
+
+
+def test_a_result_of_another_run_is_not_told(command: Command, made: Path, run: Path) -> None:
+    """Nor counted in a table: it is the number of a sweep, and what a finished run says when it is to go on."""
+    resume, metrics = ("train", "--resume", "--out", run, "--quiet"), run / "metrics.json"
+    assert command(*resume).code == 0
+    shutil.copy(made / "flips-2" / "metrics.json", run)
+    assert f"metrics.json in {run} is about another certificate" in sentence(command(*resume))
+    swept = sweeps.Run(str(run.parent), "", (), Options())
+    shutil.copytree(run, swept.path)
+    with pytest.raises(Mistake, match="is about another certificate"):
+        _ = swept.metrics
+    for words, change in WRONG_RESULTS.items():
+        shutil.copy(made / "flips-3" / "metrics.json", run)
+        changed(metrics, lambda data, change=change: data.update(change))
+        assert words in sentence(command(*resume)), change
+
+
+WRONG_RESULTS: dict[str, Data] = {
+    "certified accuracy is not that of the evaluation": {"certified_accuracy": 1.0},
+    "nominal accuracy is not that of the evaluation": {"nominal_accuracy": 1.0},
+    "number of test samples": {"test_samples": 10_000},
+    "threat is not that of the certificate": {"threat": "AtMost(200, Labels(classes=3))"},
+    "seed is not that of the certificate": {"seed": 7},
+    "claim is not that of its numbers": {"claim": "No one could have changed anything."},
+    "does not say which certificate": {"certificate": None},
+}
 
 
 # --- what cannot be ---------------------------------------------------------------------------------------------------
