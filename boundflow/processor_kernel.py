@@ -12,16 +12,19 @@ here. Roundings are those of the blocks: inner products with or without fused ad
 in float64. A comparison with NaN is false, so what is not a number is looked for apart, and makes the total NaN.
 
 It takes half a second of the compiler, once in a process, in a folder of its own: so only where there is enough to do.
-Where no compiler is found, or it fails, `streaming.py` does it in blocks.
+What is called a compiler may be a script that adds flags of its own, such as those under which nothing is NaN: so the
+kernel is tried on sums that are known. Where no compiler is found, or it fails, `streaming.py` does it in blocks.
 """
 
 from __future__ import annotations
 
 import ctypes
+import math
 import shutil
 import subprocess
 import tempfile
 import threading
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
 from pathlib import Path
@@ -30,6 +33,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from . import rounding
 from .budgets import Kind
 from .thread_context import thread
 from .tuning import WORTH_A_COMPILER
@@ -213,7 +217,7 @@ _compiling = threading.Lock()
 
 @lru_cache(maxsize=1)
 def _library() -> Any:
-    """The compiled kernel, or None where there is no compiler."""
+    """The compiled kernel, or None where there is no compiler, or one that makes something else of the source."""
     compiler = next(filter(None, map(shutil.which, COMPILERS)), None)
     if compiler is None:
         return None
@@ -222,9 +226,46 @@ def _library() -> Any:
             source, made = Path(folder) / "terms.c", Path(folder) / "terms.so"
             source.write_text(SOURCE)
             subprocess.run([compiler, *FLAGS, str(source), "-o", str(made), "-lm"], check=True, capture_output=True)
-            return ctypes.CDLL(str(made)).exceeding
+            library = ctypes.CDLL(str(made)).exceeding
     except (OSError, subprocess.CalledProcessError):
         return None
+    if not bool(torch.tensor(rounding.TINY[torch.float32]) * 0.5 > 0):  # loading it was enough for that
+        torch.set_flush_denormal(False)
+        return None
+    return library if all(_right(library, kind) for kind in KINDS) else None
+
+
+def _right(library: Any, kind: Kind) -> bool:
+    """Whether a kernel adds up terms that are whole numbers, and says of what is not finite that it is not."""
+    sign = torch.tensor([1.0, -1.0]).repeat(32)
+    terms = sign * torch.arange(1.0, 65.0) * torch.tensor([[3.0], [4.0]])  # in a right triangle all are whole
+    up, down = {
+        Kind.BOX: (7.0 * terms[0].abs() / 3, None),
+        Kind.BALL: (5.0 * terms[0].abs() / 3, None),
+        Kind.CROSS: (terms[1].abs(), None),
+        Kind.SIMPLEX: (terms[1].clamp_min(0.0), (-terms[1]).clamp_min(0.0)),
+    }[kind]
+    ends = [up] if down is None else [down, up]
+
+    def asked(weights: Tensor, stride: int, rank: int) -> tuple[Tensor, Tensor]:
+        given = [torch.tensor([[1.0], [2.0]]), weights.view(1, 2, 1, 64), torch.zeros(1, 2, 64), None, None]
+        return _called(library, kind, len(ends), [*given, torch.tensor([-1, 0])], stride, rank)
+
+    for line, left_out in ((1, []), (2, [0])):
+        known = torch.stack(ends).double() * line
+        known[:, left_out] = 0.0
+        for rank in (0, 3):
+            tau, total = (part[:, line - 1, 0] for part in asked(terms, 1, rank))
+            wanted = known.topk(rank).values[:, -1] if rank else torch.zeros(len(ends), dtype=torch.float64)
+            exceeds = (known - wanted.unsqueeze(1)).clamp_min(0.0).sum(1)
+            if not torch.equal(tau.double(), wanted) or not torch.equal(total, exceeds):
+                return False
+    for odd in (math.nan, math.inf, -math.inf):
+        spoiled = terms.clone()
+        spoiled[1, 5] = odd
+        if bool(torch.isfinite(asked(spoiled, 1, 0)[1]).any()):
+            return False
+    return True
 
 
 def usable(stream: Stream) -> bool:
@@ -239,26 +280,34 @@ def usable(stream: Stream) -> bool:
 
 def exceeding(stream: Stream, stride: int, rank: int) -> tuple[Tensor, Tensor]:
     """Thresholds, and the sums of what exceeds them, each (ends, lines, units); without a budget, ``rank`` is 0."""
-    count, (units, width, inner, owners) = len(stream.lines), stream.weights.shape
-    tau = torch.zeros(stream.ends, count, units)
-    total = torch.zeros(stream.ends, count, units, dtype=torch.float64)
-    mixes = 0 if stream.mix is None else len(stream.mix)
     given = [stream.lines, stream.weights, stream.bias, stream.mixed, stream.mix, stream.own]
-    held = [stream.lines if part is None else part.contiguous() for part in given]  # of which nothing is read then
+    return _called(_library(), stream.kind, stream.ends, given, stride, rank)
+
+
+def _called(
+    library: Any, kind: Kind, ends: int, given: Sequence[Tensor | None], stride: int, rank: int
+) -> tuple[Tensor, Tensor]:
+    lines, weights, mix = given[0], given[1], given[4]
+    assert lines is not None and weights is not None
+    count, (units, width, inner, owners) = len(lines), weights.shape
+    tau = torch.zeros(ends, count, units)
+    total = torch.zeros(ends, count, units, dtype=torch.float64)
+    held = [lines if part is None else part.contiguous() for part in given]  # of which nothing is read then
     pointers = [ctypes.c_void_p(part.data_ptr()) for part in held]
+    mixes = 0 if mix is None else len(mix)
     sizes = [ctypes.c_int64(size) for size in (count, units, width, inner, mixes, owners)]
 
     def work(first: int, last: int) -> None:
         rest = [ctypes.c_int64(number) for number in (first, last, stride, rank)]
         results = ctypes.c_void_p(tau.data_ptr()), ctypes.c_void_p(total.data_ptr())
-        if _library()(ctypes.c_int(KINDS[stream.kind]), *pointers, *sizes, *rest, *results):
+        if library(ctypes.c_int(KINDS[kind]), *pointers, *sizes, *rest, *results):
             raise MemoryError("out of memory")
 
     threads = min(torch.get_num_threads(), count)
-    ends = [count * number // threads for number in range(threads + 1)]
+    begins = [count * number // threads for number in range(threads + 1)]
     if threads == 1:
         work(0, count)
     else:
         with ThreadPoolExecutor(threads) as pool:
-            list(pool.map(work, ends[:-1], ends[1:]))
+            list(pool.map(work, begins[:-1], begins[1:]))
     return tau, total

@@ -1,5 +1,6 @@
 """Supports of products, streamed by owner in float32: never below those written out in float64, and how far above."""
 
+import shutil
 from dataclasses import replace
 
 import numpy as np
@@ -483,6 +484,23 @@ def test_without_a_compiler_it_is_done_in_blocks(monkeypatch):
         assert not processor_kernel.usable(one) and bool(exceeding(one, 3)[1].isfinite().all())
     finally:
         processor_kernel._library.cache_clear()
+
+
+@pytest.mark.skipif(shutil.which("gcc") is None, reason="needs gcc")
+def test_a_compiler_with_flags_of_its_own_is_found_out(monkeypatch, tmp_path):
+    """Under these nothing is NaN, and every process that loads the kernel flushes subnormal numbers to zero."""
+    script = tmp_path / "cc"
+    script.write_text('#!/bin/sh\nexec gcc "$@" -ffast-math\n')
+    script.chmod(0o755)
+    processor_kernel._library.cache_clear()
+    monkeypatch.setattr(processor_kernel, "COMPILERS", (str(script),))
+    try:
+        assert processor_kernel._library() is None
+        assert bool(torch.tensor(torch.finfo(torch.float32).tiny) * 0.5 > 0)
+    finally:
+        processor_kernel._library.cache_clear()
+    monkeypatch.undo()
+    assert processor_kernel._library() is not None
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
