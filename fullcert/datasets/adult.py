@@ -36,7 +36,8 @@ ABOUT["adult"] = About((TRAIN_ROWS, 0, TEST_ROWS), (len(COLUMNS) - 1,), 2, "CC B
 
 def adult_columns(folder: Path) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
     """The training and the test table: columns of strings by name; `income` is "<=50K" or ">50K"."""
-    return read_table(TRAIN.path(folder), TRAIN_ROWS), read_table(TEST.path(folder), TEST_ROWS)
+    train, test = (file.published_as("adult", folder) for file in FILES)
+    return read_table(train, TRAIN_ROWS), read_table(test, TEST_ROWS)
 
 
 def read_table(path: Path, rows: int) -> dict[str, np.ndarray]:

@@ -41,7 +41,7 @@ class Cars:
 
 def auto_mpg(folder: Path) -> tuple[Cars, Cars]:
     """318 training and 80 test cars."""
-    table, miles = read_table(FILE.path(folder))
+    table, miles = read_table(FILE.published_as("auto-mpg", folder))
     train, test = shuffled(ROWS, TEST_ROWS, SEED)
     table = filled(table, NEIGHBOURS)
     inputs, test_inputs = standardised(table[train], table[test])

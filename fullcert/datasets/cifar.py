@@ -27,7 +27,7 @@ TRAIN, TEST = tuple(f"data_batch_{number}.bin" for number in range(1, 6)), "test
 @register_images("cifar-10", About((45000, 5000, 10000), SHAPE, 10, "none stated", FILES), CLASSES)
 def read_cifar(folder: Path) -> tuple[Images, Images]:
     """Photographs of animals and vehicles."""
-    path = FILES[0].path(folder)
+    path = FILES[0].published_as("cifar-10", folder)
     with reading(path, "cifar-10"):
         batches = read_batches(path)
         return images(np.concatenate([batches[name] for name in TRAIN])), images(batches[TEST])

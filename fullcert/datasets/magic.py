@@ -26,7 +26,7 @@ ROWS, TEST_ROWS = 19020, 3804
 @register("magic", About((ROWS - TEST_ROWS, TEST_ROWS, TEST_ROWS), (len(FEATURES),), 2, "CC BY 4.0", (FILE,)))
 def load_magic(folder: Path, seed: int) -> Dataset:
     """15,216 training and 3804 test samples, the same whatever the seed; the test stands in for validation."""
-    table, labels = read_table(FILE.path(folder))
+    table, labels = read_table(FILE.published_as("magic", folder))
     train, test = stratified(labels, TEST_ROWS, 42)
     inputs, test_inputs = standardised(table[train], table[test])
     held = Split(test_inputs, labels[test])

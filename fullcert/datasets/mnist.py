@@ -64,7 +64,7 @@ def read_fashion_mnist(folder: Path) -> tuple[Images, Images]:
 
 def read_images(dataset: str, sources: tuple[File, ...], folder: Path) -> tuple[Images, Images]:
     """The training and the test images, from files in this order: images, labels, images, labels."""
-    train_images, train_labels, test_images, test_labels = (source.path(folder) for source in sources)
+    train_images, train_labels, test_images, test_labels = (source.published_as(dataset, folder) for source in sources)
     return (
         read_part(train_images, train_labels, dataset),
         read_part(test_images, test_labels, dataset),

@@ -37,7 +37,11 @@ def load_pneumonia_mnist(folder: Path, seed: int) -> Dataset:
 
     The reassembled copy has the same images in each split, but another order in training: its runs are others.
     """
-    path = FILE.path(folder)
+    return read_splits(FILE.published_as("pneumonia-mnist", folder))
+
+
+def read_splits(path: Path) -> Dataset:
+    """The splits in one archive of arrays."""
     with reading(path, "pneumonia-mnist"), path.open("rb") as file:
         arrays = dict(npz.arrays(file))
         train, validation, test = (read_split(arrays, part) for part in ("train", "val", "test"))

@@ -36,9 +36,9 @@ class Copy:
         """Whether the file has its published size and digest."""
         path = folder / self.path
         try:
-            if not self.gzipped and path.stat().st_size != self.size:
-                return False
             with gzip.open(path) if self.gzipped else path.open("rb") as file:
+                if not self.gzipped and os.fstat(file.fileno()).st_size != self.size:
+                    return False
                 return digest_like(self.digest, Limited(file, self.size)) == self.digest
         except DAMAGE:
             return False
@@ -57,6 +57,16 @@ class File:
     def copy(self, folder: Path) -> Copy | None:
         """The copy that is there, the published one first."""
         return next((copy for copy in (self.published, *self.others) if copy.here(folder)), None)
+
+    def published_as(self, dataset: str, folder: Path) -> Path:
+        """Where to read the file; another one in its place, or one that was changed, is not that dataset."""
+        copy = self.copy(folder)
+        if copy is not None and not copy.intact(folder):
+            raise Mistake(
+                f"{folder / copy.path} is not the file that is published as {dataset}: get it again with fullcert "
+                f"datasets fetch {dataset}, or train on yours with --data"
+            )
+        return self.path(folder)
 
     def path(self, folder: Path) -> Path:
         """Where to read the file; the published path if it is nowhere, so that the error names that."""

@@ -5,6 +5,8 @@ from pathlib import Path
 import pytest
 from commands import Command, Result, people, run_main, write_csv
 
+from fullcert.datasets import sources
+
 
 @pytest.fixture
 def command(capsys: pytest.CaptureFixture[str]) -> Command:
@@ -20,3 +22,9 @@ def command(capsys: pytest.CaptureFixture[str]) -> Command:
 def table(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A small table: two whole numbers, a category, a number and two classes."""
     return write_csv(tmp_path_factory.mktemp("table") / "people.csv", people())
+
+
+@pytest.fixture
+def any_content(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Files of these tests are small: readers are asked about them as if they were the published ones."""
+    monkeypatch.setattr(sources.Copy, "intact", lambda copy, folder: True)

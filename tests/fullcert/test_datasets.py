@@ -147,6 +147,7 @@ def few_held(monkeypatch: pytest.MonkeyPatch) -> None:
 # --- readers --------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.usefixtures("any_content")
 @pytest.mark.parametrize("family", ["mnist", "fashion-mnist"])
 def test_idx_images(family: str, tmp_path: Path, few_held: None) -> None:
     write_mnist(tmp_path, family)
@@ -158,6 +159,7 @@ def test_idx_images(family: str, tmp_path: Path, few_held: None) -> None:
     assert data.classes == 10 and data.valid == (0, 1) and len(data.class_names or ()) == 10
 
 
+@pytest.mark.usefixtures("any_content")
 def test_a_pair_of_classes(tmp_path: Path, few_held: None) -> None:
     write_mnist(tmp_path)
     data, swapped = (datasets.load(name, tmp_path, seed=0) for name in ("mnist-1-7", "mnist-7-1"))
@@ -167,6 +169,7 @@ def test_a_pair_of_classes(tmp_path: Path, few_held: None) -> None:
     assert data.classes == 2 and data.class_names == ("1", "7") and swapped.class_names == ("7", "1")
 
 
+@pytest.mark.usefixtures("any_content")
 def test_cifar_is_read_from_the_archive(tmp_path: Path, few_held: None) -> None:
     put(tmp_path, CIFAR, archive(cifar_members()))
     data = datasets.load("cifar-10", tmp_path, seed=0)
@@ -178,6 +181,7 @@ def test_cifar_is_read_from_the_archive(tmp_path: Path, few_held: None) -> None:
     assert os.listdir(tmp_path / "cifar-10") == ["cifar-10-binary.tar.gz"], "nothing is unpacked"
 
 
+@pytest.mark.usefixtures("any_content")
 @pytest.mark.parametrize("name", ["pneumoniamnist.npz", "pneumoniamnist_reassembled.npz"])
 def test_pneumonia_under_either_name(name: str, tmp_path: Path) -> None:
     put(tmp_path, f"pneumoniamnist/{name}", npz(pneumonia_arrays()))
@@ -199,6 +203,7 @@ def write_adult(folder: Path, pack: Callable[[bytes], bytes], suffix: str, train
     put(folder, f"adult/adult.test{suffix}", pack(test.encode()))
 
 
+@pytest.mark.usefixtures("any_content")
 @pytest.mark.parametrize(("pack", "suffix"), [(bytes, ""), (gzip.compress, ".gz")])
 def test_adult_as_published_or_gzipped(pack: Callable[[bytes], bytes], suffix: str, tmp_path: Path) -> None:
     write_adult(tmp_path, pack, suffix)
@@ -208,6 +213,7 @@ def test_adult_as_published_or_gzipped(pack: Callable[[bytes], bytes], suffix: s
     assert train["income"][0] == "<=50K" and set(test["income"]) == {">50K"}
 
 
+@pytest.mark.usefixtures("any_content")
 def test_adult_with_a_row_missing_is_a_mistake(tmp_path: Path) -> None:
     write_adult(tmp_path, bytes, "", train_rows=adult.TRAIN_ROWS - 1)
     with pytest.raises(Mistake, match=r"adult\.data cannot be read.*fetch adult"):
@@ -298,6 +304,7 @@ DAMAGED = {  # named here: packed files hold the time at which they were made
 }
 
 
+@pytest.mark.usefixtures("any_content")
 @pytest.mark.parametrize(("name", "path", "content"), DAMAGED.values(), ids=DAMAGED)
 def test_a_damaged_file_is_one_sentence_that_names_it(
     name: str, path: str, content: bytes, tmp_path: Path, few_held: None
@@ -314,10 +321,19 @@ def test_a_missing_file_says_how_to_get_it(name: str, tmp_path: Path) -> None:
         datasets.load(name, tmp_path, seed=0)
 
 
+@pytest.mark.usefixtures("any_content")
 def test_too_few_images_are_a_mistake(tmp_path: Path) -> None:
     write_mnist(tmp_path)
     with pytest.raises(Mistake, match="too few images"):
         datasets.load("mnist", tmp_path, seed=0)
+
+
+def test_a_file_that_is_not_the_published_one_is_not_that_dataset(tmp_path: Path, few_held: None) -> None:
+    """Of the same shape under the same name: it would be trained on, and told, as MNIST."""
+    write_mnist(tmp_path)
+    for name in ("mnist", "mnist-1-7"):
+        with pytest.raises(Mistake, match=r"idx3-ubyte\.gz is not the file that is published as mnist.*fetch mnist"):
+            datasets.load(name, tmp_path, seed=0)
 
 
 # --- in training ----------------------------------------------------------------------------------------------

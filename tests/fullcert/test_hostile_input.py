@@ -327,6 +327,7 @@ def archive_of(folder: Path, *members: tarfile.TarInfo) -> Path:
     return path
 
 
+@pytest.mark.usefixtures("any_content")
 def test_archives_with_loops_and_bombs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     names = [f"cifar-10-batches-bin/{name}" for name in (*cifar.TRAIN, cifar.TEST)]
     for kind in (tarfile.SYMTYPE, tarfile.LNKTYPE):
@@ -348,6 +349,7 @@ def test_archives_with_loops_and_bombs(tmp_path: Path, monkeypatch: pytest.Monke
     assert "damaged" in told(lambda: cifar.read_cifar(tmp_path))
 
 
+@pytest.mark.usefixtures("any_content")
 def test_an_archive_of_x_rays_with_a_header_that_lies(tmp_path: Path) -> None:
     (tmp_path / "pneumoniamnist").mkdir()
     for header in HEADERS.values():

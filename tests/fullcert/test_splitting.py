@@ -95,6 +95,7 @@ DAMAGED = {
 }
 
 
+@pytest.mark.usefixtures("any_content")
 @pytest.mark.parametrize("case", DAMAGED)
 def test_damage_is_told_in_one_sentence(case: str, tmp_path: Path) -> None:
     path, content = DAMAGED[case]
