@@ -33,6 +33,10 @@ def write(page: Path) -> None:
     files = {path.stem: json.loads(path.read_text()) for path in sorted(folder.glob("*.json"))}
     if not files:
         raise Mistake(f"{folder} has no rows: write some with fullcert bench --json {folder}/NAME.json")
+    for name, rows in files.items():
+        machines = {json.dumps({**row["machine"], "threads": None}, sort_keys=True) for row in rows}
+        if len(machines) > 1:
+            raise Mistake(f"{folder / name}.json has rows of several machines or versions: write a file for each")
     runs.check_writable(page)
     sections = [section(name, rows) for name, rows in files.items()]
     runs.write(page, "\n".join([OPENING, *sections]).encode())

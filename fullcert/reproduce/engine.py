@@ -1,9 +1,9 @@
-"""Runs cases seed by seed. What is finished is written at once, and never run again.
+"""Runs cases seed by seed. What is finished is written at once, and never run again by the same code.
 
     folder/ID/DIGEST.json      one outcome; the digest is of everything that changes the value
 
 An interrupted run goes on where it was; two processes may share a folder; a quick run, whose epochs are capped, has
-other digests than a full one.
+other digests than a full one. A recipe has a name, and what it does stands in the code: so the digest is of that, too.
 """
 
 import hashlib
@@ -12,11 +12,15 @@ import math
 import time
 from collections.abc import Callable
 from dataclasses import asdict
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
 
+import boundflow
+import fullcert
+from boundflow.identity import versions
 from fullcert import runs
 from fullcert.jobs import Progress, Times, followed, in_processes, in_turn
 from fullcert.reproduce.experiments import Case, Experiment, Scale, load
@@ -33,15 +37,14 @@ class Work(NamedTuple):
     case: Case
     seed: int
 
-    @property
-    def key(self) -> dict[str, Any]:
+    def key(self, device: torch.device) -> dict[str, Any]:
         """Everything that changes the value."""
         case = self.case
         named = {"id": self.experiment.id, "setting": case.setting, "domain": case.domain, "recipe": case.recipe}
-        return {**named, "fixed": dict(case.fixed), "seed": self.seed}
+        return {**named, "fixed": dict(case.fixed), "seed": self.seed, "made by": made_by(device.type)}
 
-    def path(self, folder: Path) -> Path:
-        digest = hashlib.sha256(json.dumps(self.key, sort_keys=True).encode()).hexdigest()
+    def path(self, folder: Path, device: torch.device) -> Path:
+        digest = hashlib.sha256(json.dumps(self.key(device), sort_keys=True).encode()).hexdigest()
         return folder / self.experiment.id / f"{digest[:20]}.json"
 
     @property
@@ -52,6 +55,19 @@ class Work(NamedTuple):
         case = self.case
         told = [f"{name} {value}" for name, value in case.setting.items()] + [case.domain, case.recipe]
         return f"{self.experiment.id}: {', '.join(told)}, seed {self.seed}"
+
+
+@lru_cache(maxsize=4)
+def made_by(device: str) -> dict[str, str]:
+    """What computes: versions, the kind of device, and the sources of both packages as they are when this is asked."""
+    digest = hashlib.sha256()
+    for package in (boundflow, fullcert):
+        folder = Path(str(package.__file__)).parent
+        for path in sorted(path for kind in ("*.py", "*.cu") for path in folder.rglob(kind)):
+            content = path.read_bytes()
+            digest.update(f"{package.__name__}/{path.relative_to(folder).as_posix()} {len(content)}\n".encode())
+            digest.update(content)
+    return {"code": digest.hexdigest(), **versions(), "device": device}
 
 
 def planned(experiments: list[Experiment], scale: Scale) -> list[Work]:
@@ -79,11 +95,11 @@ def run(
     """
     plan = planned(experiments, scale)
     if only_finished:
-        plan = [work for work in plan if finished(work, folder) is not None]
-    left = [work for work in plan if finished(work, folder) is None]
+        plan = [work for work in plan if finished(work, folder, device) is not None]
+    left = [work for work in plan if finished(work, folder, device) is None]
     taken: Times = {}
     for work in plan:
-        if (before := finished(work, folder)) is not None:
+        if (before := finished(work, folder, device)) is not None:
             taken.setdefault(work.kind, []).append(before["seconds"])
     if jobs == 1:
         ended = in_turn(left, lambda work: perform(work, folder, device))
@@ -93,7 +109,7 @@ def run(
             left, lambda work: (_elsewhere, work.experiment.id, scale, work.number, work.seed, *where), jobs
         )
     followed(len(plan), left, taken, ended, jobs, tell)
-    return rows(plan, folder)
+    return rows(plan, folder, device)
 
 
 def _elsewhere(id: str, scale: Scale, number: int, seed: int, folder: str, device: str) -> float:
@@ -104,32 +120,35 @@ def _elsewhere(id: str, scale: Scale, number: int, seed: int, folder: str, devic
 
 def perform(work: Work, folder: Path, device: torch.device) -> float:
     """Run one seed of one case, write down what it gave, and say how long it took."""
-    path = work.path(folder)
+    path = work.path(folder, device)
     path.parent.mkdir(parents=True, exist_ok=True)
     started = time.perf_counter()
     outcome = work.case.run(work.seed, device)
     seconds = time.perf_counter() - started
     if not math.isfinite(outcome.value):
         raise ValueError(f"{work} gave {outcome.value}")
-    runs.write(path, runs.as_line({**work.key, **asdict(outcome), "seconds": round(seconds, 3)}).encode())
+    runs.write(path, runs.as_line({**work.key(device), **asdict(outcome), "seconds": round(seconds, 3)}).encode())
     return seconds
 
 
-def finished(work: Work, folder: Path) -> dict[str, Any] | None:
-    """What an earlier run wrote down for this seed, if it did; a file that is not whole counts as none."""
+def finished(work: Work, folder: Path, device: torch.device) -> dict[str, Any] | None:
+    """What an earlier run wrote down for this seed, if it did; a file that is not whole, or of another, is none."""
     try:
-        found = parsed_json(content(work.path(folder), JSON))
+        found = parsed_json(content(work.path(folder, device), JSON))
     except (OSError, ValueError):
         return None
-    return found if isinstance(found, dict) and found.keys() >= {"value", "nominal", "details", "seconds"} else None
+    if not isinstance(found, dict) or not found.keys() >= {"value", "nominal", "details", "seconds"}:
+        return None
+    key = parsed_json(json.dumps(work.key(device)))
+    return found if {name: found.get(name) for name in key} == key else None
 
 
-def rows(plan: list[Work], folder: Path) -> list[Row]:
+def rows(plan: list[Work], folder: Path, device: torch.device) -> list[Row]:
     """One row for every case, with the mean and the standard deviation over its seeds."""
     cases: dict[tuple[str, int], list[Work]] = {}
     for work in plan:
         cases.setdefault((work.experiment.id, work.number), []).append(work)
-    found = [_row(works, [finished(work, folder) or {} for work in works]) for works in cases.values()]
+    found = [_row(works, [finished(work, folder, device) or {} for work in works]) for works in cases.values()]
     experiments = {work.experiment.id: work.experiment for work in plan}
     groups = {id: [row for row in found if row["id"] == id] for id in experiments}
     return [row for id, group in groups.items() for row in [*group, *experiments[id].derive(group)]]

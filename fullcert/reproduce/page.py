@@ -22,8 +22,9 @@ fullcert reproduce --page {page}
 *paper* is what was printed, *mean* and *std* are ours over the seeds, *nominal* is the plain model, *seconds* those of
 one seed on the machine that ran it. The recipe *paper* is the published one with the quirks of its code, early stopping
 on validation data included, so it is no certificate of the whole procedure; *best* is ours, with its number of steps
-fixed beforehand. Finished values are kept (`--out`), so an interrupted run goes on where it was. `--jobs 16` uses 16
-processes, and `python -m fullcert.reproduce` needs torch and numpy alone.
+fixed beforehand. Finished values are kept (`--out`) and taken over by the same code, versions and kind of device, so an
+interrupted run goes on where it was. `--jobs 16` uses 16 processes, and `python -m fullcert.reproduce` needs torch and
+numpy alone.
 """
 
 
@@ -33,6 +34,10 @@ def write(page: Path) -> None:
     found = {path.stem: writing.read(path) for path in sorted(folder.glob("*.json"))}
     if not found:
         raise Mistake(f"{folder} has no rows: write some with fullcert reproduce ID --json {folder}/ID.json")
+    for name, rows in found.items():
+        others = sorted({row["id"] for row in rows} - {name})
+        if others:
+            raise Mistake(f"{folder / name}.json has rows of {others[0]}: a file is named by the experiment it holds")
     runs.check_writable(page)
     opening = OPENING.format(folder=_shown(folder), page=_shown(page))
     sections = [section(one, found[one.id], folder) for one in load().values() if one.id in found]

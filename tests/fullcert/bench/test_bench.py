@@ -15,6 +15,7 @@ from fullcert.bench.cases import Case, Measured, load
 from fullcert.bench.growth import slope
 from fullcert.bench.page import write
 from fullcert.bench.trainings import mixed_table
+from fullcert.mistakes import Mistake
 
 EXTRAS = ("typer", "rich", "matplotlib", "scipy", "sklearn", "hypothesis", "jinja2", "safetensors")
 NEEDED = {"interval-2-20-1-cpu", "interval-784-10-10-1-cpu", "interval-784-512-512-1-cpu", "interval-2-20-1-gpu"} | {
@@ -58,6 +59,18 @@ def test_the_page_is_written_from_rows(tmp_path: Path) -> None:
     write(tmp_path / "bench.md")
     text = (tmp_path / "bench.md").read_text()
     assert "## here" in text and "| fake | 1.5 | 3 | 2 | 4 | 90 |  |  | nothing at all |" in text
+
+
+@pytest.mark.usefixtures("one_case")
+def test_a_page_says_of_each_row_where_it_was_measured(tmp_path: Path) -> None:
+    """It names one machine for a file: rows of two in it would be told as those of the first."""
+    (tmp_path / "bench").mkdir()
+    here = tmp_path / "bench" / "here.json"
+    running.Request(["fake"], str(here)).perform(lambda now: None)
+    rows = json.loads(here.read_text())
+    here.write_text(json.dumps([*rows, {**rows[0], "machine": {**rows[0]["machine"], "processor": "another"}}]))
+    with pytest.raises(Mistake, match="rows of several machines or versions: write a file for each"):
+        write(tmp_path / "bench.md")
 
 
 def test_unknown_cases_and_missing_devices_are_one_sentence(capsys: pytest.CaptureFixture[str]) -> None:

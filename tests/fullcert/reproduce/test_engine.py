@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -102,7 +103,32 @@ def test_everything_that_changes_the_value_is_in_the_name(change: str, tmp_path:
         if change == "seed"
         else work._replace(case=replace(work.case, **{change: changed[change]}))
     )  # type: ignore[arg-type]
-    assert work.path(tmp_path) != other.path(tmp_path)
+    assert work.path(tmp_path, CPU) != other.path(tmp_path, CPU)
+
+
+def test_a_value_of_other_code_or_another_device_is_not_taken_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A recipe is known by its name, and what it does stands in the code."""
+    toy = Toy()
+    asked = partial(engine.run, [toy.experiment()], Scale(seeds=1, domain="interval"), tmp_path)
+    asked(CPU)
+    asked(torch.device("cpu"))
+    assert len(toy.ran) == 2
+    asked(torch.device("cuda"))
+    assert len(toy.ran) == 4
+    made_by = engine.made_by
+    monkeypatch.setattr(engine, "made_by", lambda device: {**made_by(device), "code": "another"})
+    asked(CPU)
+    assert len(toy.ran) == 6
+
+
+def test_a_value_under_the_name_of_another_is_not_taken_over(tmp_path: Path) -> None:
+    toy = Toy()
+    one, other = engine.planned([toy.experiment()], Scale())[:2]
+    engine.perform(one, tmp_path, CPU)
+    one.path(tmp_path, CPU).rename(other.path(tmp_path, CPU))
+    assert engine.finished(other, tmp_path, CPU) is None
 
 
 def test_a_value_that_is_no_number_raises(tmp_path: Path) -> None:

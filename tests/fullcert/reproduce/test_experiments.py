@@ -18,8 +18,8 @@ CPU = torch.device("cpu")
 @pytest.mark.parametrize("quick", [False, True])
 def test_cases_are_told_apart(id: str, quick: bool) -> None:
     plan = engine.planned([EXPERIMENTS[id]], Scale(quick))
-    assert plan and len({work.path(Path(".")) for work in plan}) == len(plan)
-    assert all(json.loads(json.dumps(work.key)) == work.key for work in plan)
+    assert plan and len({work.path(Path("."), CPU) for work in plan}) == len(plan)
+    assert all(json.loads(json.dumps(work.key(CPU))) == work.key(CPU) for work in plan)
     assert EXPERIMENTS[id].differs.endswith(".") and EXPERIMENTS[id].title and EXPERIMENTS[id].source
 
 
@@ -27,7 +27,11 @@ def test_a_full_run_is_no_quick_one() -> None:
     """Where a quick case trains for fewer epochs, its values are kept apart."""
     for id in ("epsilon", "learning-rate", "batch-size", "width", "pretraining-moons", "pretraining-mnist"):
         full, quick = (
-            {work.path(Path(".")) for work in engine.planned([load()[id]], Scale(quick)) if work.case.recipe == "paper"}
+            {
+                work.path(Path("."), CPU)
+                for work in engine.planned([load()[id]], Scale(quick))
+                if work.case.recipe == "paper"
+            }
             for quick in (False, True)
         )
         assert full.isdisjoint(quick)

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 from commands import Command, sentence
 
-from fullcert.reproduce import writing
+from fullcert.mistakes import Mistake
+from fullcert.reproduce import page, writing
 from fullcert.reproduce.__main__ import main
 from fullcert.reproduce.experiments import load
 
@@ -118,6 +119,13 @@ def test_the_page_of_the_docs_is_up_to_date(command: Command, tmp_path: Path) ->
     (tmp_path / "reproduce").symlink_to(DOCS / "reproduce")
     assert command("reproduce", "--page", tmp_path / "reproduce.md").code == 0
     assert (tmp_path / "reproduce.md").read_text() == (DOCS / "reproduce.md").read_text(), "fullcert reproduce --page"
+
+
+def test_a_file_of_rows_is_named_by_what_it_holds(tmp_path: Path) -> None:
+    (tmp_path / "reproduce").mkdir()
+    (tmp_path / "reproduce" / "width.json").write_text(writing.as_json([ROW]))
+    with pytest.raises(Mistake, match=r"width\.json has rows of epsilon: a file is named by the experiment it holds"):
+        page.write(tmp_path / "reproduce.md")
 
 
 def test_committed_rows_agree_with_the_paper() -> None:
