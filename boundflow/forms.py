@@ -132,8 +132,9 @@ class Form:
     @cached_property
     def modulus(self) -> Tensor:
         """``|c| + sigma``."""
+        moduli = self.center.abs() + self.reach  # which is that of this run, on however many processes
         with using(OUTWARD):  # it is kept, and may be asked for later where roundings are charged
-            return rounding.up(self.center.abs() + self.reach)
+            return rounding.up(moduli)
 
 
 def ball_form(center: Tensor, radius: Tensor) -> Form:
