@@ -210,6 +210,11 @@ def _buffers(model: nn.Module) -> dict[str, Tensor]:
     return dict(model.named_buffers())
 
 
+def record_of(path: str | Path) -> dict[str, Any]:
+    """What a file says of itself, without its tensors, and so before its digest can be looked at."""
+    return files.said(path, files.text_of(path, KEY, WHAT), READABLE, ADVICE)
+
+
 def input_shape(path: str | Path) -> tuple[int, ...]:
     """The shape of one input, as a file says, without making its models."""
     return tuple(opened(path).record.get("input_shape") or ())

@@ -72,6 +72,20 @@ def read(path: str | Path, key: str, what: str) -> tuple[dict[str, Tensor], str]
     return tensors, text
 
 
+def text_of(path: str | Path, key: str, what: str) -> str:
+    """The text of a file, whose tensors are not looked at."""
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        with safe_open(str(path), framework="pt") as file:
+            text = (file.metadata() or {}).get(key)
+    except (OSError, SafetensorError, MemoryError, ValueError, *TRIPPED) as error:
+        raise BoundFlowError(f"{path} cannot be read as a {what}: {' '.join(str(error).split())}") from None
+    if text is None:
+        raise BoundFlowError(f"{path} is a safetensors file, but not a {what} of boundflow")
+    return str(text)
+
+
 @contextmanager
 def told(path: str | Path, what: str) -> Iterator[None]:
     """Content that is not what a run writes, as one sentence with the name of its file."""

@@ -14,13 +14,14 @@ import boundflow as bf
 from boundflow import rounding
 from boundflow.certificate_files import input_shape
 from boundflow.threats import Threat
-from fullcert import missing_cells, models, runs, tables, tasks, threats, voting
+from fullcert import identity, missing_cells, models, runs, tables, tasks, threats, voting
 from fullcert.dialects import PLAIN, Dialect
 from fullcert.encoding import Encoding, Image, Number, Target, Words
 from fullcert.evaluation import CHUNK
+from fullcert.identity import Kept
 from fullcert.losses import outputs
 from fullcert.mistakes import Mistake, choose
-from fullcert.options import Options, read_options, resolve
+from fullcert.options import Options
 from fullcert.tables import as_words
 from fullcert.training import DTYPES
 
@@ -111,8 +112,8 @@ def by_vote(question: Asked, data: Path) -> dict[str, list[Any]]:
 
 def asked(run: Path, data: Path, epsilon: float | None, tolerance: Sequence[str] | None) -> Asked:
     """The certificate of a run, and the rows in a file as it takes them."""
-    certificate_file = voting.certificate_of(run)
-    options = resolve({}, read_options(runs.existing(run, runs.OPTIONS)))
+    kept = identity.opened(run)
+    certificate_file, options = voting.certificate_of(run), kept.options
     table = tasks.read(options, data) if (run / runs.COLUMNS).exists() else tables.read(data)
     if (run / runs.COLUMNS).exists():
         encoding = encoding_of(run / runs.COLUMNS, tasks.dialect_of(options))
@@ -120,7 +121,7 @@ def asked(run: Path, data: Path, epsilon: float | None, tolerance: Sequence[str]
         encoding = as_it_is(table, certificate_shape(certificate_file), classes_of(run), options)
     inputs = encoding.inputs(table)
     missing_cells.check_holes(table, encoding, options)
-    certificate = load(certificate_file, options, inputs.shape[1:], encoding)
+    certificate = load(certificate_file, kept, inputs.shape[1:], encoding)
     options = asked_about(options, epsilon, tolerance)
     # neither a built-in dataset nor images have columns by name
     named = encoding if encoding.columns[0].source and inputs.ndim == 2 else None
@@ -160,10 +161,11 @@ def encoding_of(path: Path, dialect: Dialect = PLAIN) -> Encoding:
     return made
 
 
-def load(path: Path, options: Options, shape: tuple[int, ...], encoding: Encoding) -> bf.Certificate:
-    """The certificate; a network from a file of the user is made again to hold it."""
-    model = None
+def load(path: Path, kept: Kept, shape: tuple[int, ...], encoding: Encoding) -> bf.Certificate:
+    """The certificate; a network from a file of the user is made again to hold it, if the file is as it was."""
+    model, options = None, kept.options
     if ":" in options.model:
+        identity.require_code(kept)
         classes = len(encoding.target.classes)
         model = models.build(options, shape, outputs(options.loss, classes))
     try:

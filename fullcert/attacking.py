@@ -14,10 +14,9 @@ import numpy as np
 
 import boundflow as bf
 from boundflow.attacks import Poisoned, Progress
-from fullcert import runs, voting
+from fullcert import identity, runs, voting
 from fullcert.evaluation import CHUNK
 from fullcert.mistakes import Mistake
-from fullcert.options import read_options, resolve
 from fullcert.training import Recipe
 
 
@@ -28,7 +27,10 @@ def loaded(run: Path) -> tuple[Recipe, bf.Certificate]:
             f"{run} is a run of --members that vote, and attacks train one model: they would have to break many at once"
         )
     path = runs.existing(run, runs.CERTIFICATE)
-    recipe = Recipe(resolve({}, read_options(runs.existing(run, runs.OPTIONS))))
+    kept = identity.opened(run)
+    identity.require_code(kept)
+    recipe = Recipe(kept.options)
+    identity.require_now(kept, recipe.identity)
     own = copy.deepcopy(recipe.initial) if ":" in recipe.options.model else None
     try:
         return recipe, bf.load(path, own)

@@ -14,18 +14,15 @@ import torch
 
 import boundflow as bf
 from boundflow.audit import Audit
-from boundflow.identity import of_tensors
-from boundflow.prepared import Prepared
 from boundflow.recorded import LABEL, PRESENCE
 from boundflow.threats import Threat
-from fullcert import answering, missing_cells, places, runs, tasks, voting
+from fullcert import answering, identity, missing_cells, places, runs, tasks, voting
 from fullcert.checked_rows import checked
 from fullcert.encoding import Encoding, Number
 from fullcert.evaluation import CHUNK
+from fullcert.identity import Kept
 from fullcert.mistakes import Mistake
-from fullcert.options import Options, read_options, resolve
 from fullcert.places import Places
-from fullcert.training import Recipe
 
 FORMAT = 1
 SHOWN = 50  # predictions that a file explains one by one
@@ -55,11 +52,10 @@ def audited(
     """The audit of a run, on its test samples or on the rows of a file, as plain data."""
     if voting.votes(run):
         raise Mistake(f"{run} is a run of --members that vote, and an audit follows the rows of one certificate")
-    certificate_file = runs.existing(run, runs.CERTIFICATE)
-    options = resolve({}, read_options(runs.existing(run, runs.OPTIONS)))
-    certificate, subject, encoding = asked(run, certificate_file, options, data)
+    kept = identity.opened(run)
+    options = kept.options
+    certificate, subject, encoding = asked(kept, data)
     where = places.of_training(options, int(certificate.record["samples"]))
-    require_same(options, where, certificate)
     sources = source_of(where, source)
     told: dict[str, Any] = {"format": FORMAT, "run": str(run), "data": None if data is None else str(data)}
     told["budget"] = budget
@@ -78,25 +74,24 @@ def audited(
     return told | described(in_units(found, subject.unit), subject, where, sources)
 
 
-def require_same(options: Options, where: Places, certificate: bf.Certificate) -> None:
-    """Refuse a training table that is not the one of the run: its lines would name other rows than were trained on."""
-    if where.table is None:
-        return
-    recipe = Recipe(replace(options, device="cpu"))  # the data are the same wherever it was trained
-    made = Prepared(recipe.initial, recipe.observed(), recipe.threats.training, recipe.program())
-    if of_tensors(made.x, made.y) != certificate.record.get("data"):
-        raise Mistake(f"{where.table.path} has changed since it was trained on: audit with the table as it was then")
+def require_same(kept: Kept) -> tasks.Task | None:
+    """What the run was trained on, if that is still there: the lines of another table would name other rows."""
+    options = kept.options
+    if options.data is not None and not Path(options.data).is_file():
+        return None
+    task = tasks.load(options)
+    identity.require_now(kept, identity.of(options, task, {}), but=identity.code_of(kept))  # told when it is run
+    return task
 
 
-def asked(
-    run: Path, path: Path, options: Options, data: Path | None
-) -> tuple[bf.Certificate, Subject, Encoding | None]:
+def asked(kept: Kept, data: Path | None) -> tuple[bf.Certificate, Subject, Encoding | None]:
     """The certificate, and the inputs that it is asked about."""
-    columns_file = run / runs.COLUMNS
+    run, options = kept.run, kept.options
+    path, task, columns_file = runs.existing(run, runs.CERTIFICATE), require_same(kept), run / runs.COLUMNS
     encoding = answering.encoding_of(columns_file, tasks.dialect_of(options)) if columns_file.exists() else None
     table = None if data is None else tasks.read(options, data)
     if table is None:
-        made = tasks.load(options).data
+        made = (task or tasks.load(options)).data
         inputs, where = made.test.inputs, places.of_tests(options, len(made.test.inputs))
         names = made.class_names or tuple(map(str, range(made.classes)))
         read = encoding or Encoding((Number("", 0.0, 1.0, ""),), answering.Target("", names))
@@ -107,7 +102,7 @@ def asked(
         )
         inputs, where, names, features = read.inputs(table), places.of_table(options, table), read.target.classes, None
         missing_cells.check_holes(table, read, options)
-    certificate = answering.load(path, options, inputs.shape[1:], read)
+    certificate = answering.load(path, kept, inputs.shape[1:], read)
     threat = answering.test_threat(options, read, encoding, inputs)
     columns = columns_of(encoding, features, int(np.prod(inputs.shape[1:])))
     target, unit = ("label", 1.0) if encoding is None else (encoding.target.name, encoding.target.scale)

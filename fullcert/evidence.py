@@ -9,7 +9,8 @@ alone. Nothing is believed that the certificate says of its data: they are loade
 """
 
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,11 +20,12 @@ import torch
 from torch import Tensor
 
 import boundflow as bf
-from boundflow import identity
-from fullcert import ball_training, plain_training, runs, voting
+from boundflow.identity import of_tensors
+from fullcert import ball_training, identity, plain_training, runs, voting
+from fullcert.beside import Beside
+from fullcert.evaluation import on_test, samples
 from fullcert.mistakes import Mistake
 from fullcert.model_files import is_file
-from fullcert.options import read_options, resolve
 from fullcert.plain_training import NotTrained
 from fullcert.poisoning import Data, NotDrawn, member
 from fullcert.training import Recipe
@@ -45,11 +47,25 @@ Progress = Callable[[str], None]
 
 def recipe_of(run: Path, run_code: bool = False, device: str | None = None) -> Recipe:
     """The recipe of a run, from its folder; on another device where one is named."""
-    options = resolve({}, read_options(runs.existing(run, runs.OPTIONS)))
-    options = options if device is None else replace(options, device=device)
+    kept = identity.opened(run)
+    options = kept.options if device is None else replace(kept.options, device=device)
     if is_file(options.model) and not run_code:
         raise Skip(f"its network is code in {options.model.partition(':')[0]}, which --run-code runs")
-    return Recipe(options)
+    with refuted():
+        identity.require_code(kept)
+    recipe = Recipe(options)
+    with refuted():
+        identity.require_now(kept, recipe.identity)
+    return recipe
+
+
+@contextmanager
+def refuted() -> Iterator[None]:
+    """Data, columns and code that are not those of the certificate refute that it is about them."""
+    try:
+        yield
+    except Mistake as mistake:
+        raise Refuted(str(mistake)) from None
 
 
 def certificate_of(run: Path, recipe: Recipe) -> bf.Certificate:
@@ -65,7 +81,7 @@ def certificate_of(run: Path, recipe: Recipe) -> bf.Certificate:
     x, y = observed(recipe)
     compared = plain_training.targets(recipe, y)
     labels = compared.long() if recipe.options.loss == "ce" else compared.to(x.dtype).reshape(-1, 1)
-    if found.record.get("data") != identity.of_tensors(x, labels):
+    if found.record.get("data") != of_tensors(x, labels):
         raise Refuted("the data that its options name are not those it was trained on: their digest is another")
     return found
 
@@ -92,7 +108,7 @@ def rerun(run: Path, recipe: Recipe, elsewhere: bool, progress: Progress) -> str
         path = Path(folder) / runs.CERTIFICATE
         again.save(path)
         if path.read_bytes() == (run / runs.CERTIFICATE).read_bytes():
-            return "the same training gave the same bytes"
+            return f"the same training gave the same bytes, and {answers(run, recipe)}"
         made = bf.load(path, recipe.initial if is_file(recipe.options.model) else None)
     kept = bf.load(run / runs.CERTIFICATE, recipe.initial if is_file(recipe.options.model) else None)
     different = differences(kept.record, made.record)
@@ -105,7 +121,7 @@ def rerun(run: Path, recipe: Recipe, elsewhere: bool, progress: Progress) -> str
             "machine, device or number of threads, --elsewhere compares the bounds"
         )
     why = "; ".join(different.values()) or "made elsewhere"
-    return f"not the same bytes ({why}), but {compared(kept, made)}"
+    return f"not the same bytes ({why}), but {compared(kept, made)}, and {answers(run, recipe)}"
 
 
 def rerun_members(run: Path, recipe: Recipe, progress: Progress) -> str:
@@ -118,7 +134,26 @@ def rerun_members(run: Path, recipe: Recipe, progress: Progress) -> str:
         for path in kept:
             if path.read_bytes() != (Path(folder) / path.name).read_bytes():
                 raise Refuted(f"the same training gave other bytes for {path.name}; bounds of members are not compared")
-    return f"the same trainings gave the same bytes for all {len(kept)} certificates"
+    return f"the same trainings gave the same bytes for all {len(kept)} certificates, and {answers(run, recipe)}"
+
+
+def answers(run: Path, recipe: Recipe) -> str:
+    """Whether the certificate answers the test samples as the report says."""
+    model = recipe.initial if is_file(recipe.options.model) else None
+    ensemble = voting.opened(run, model)
+    if ensemble is not None:
+        made = voting.Tested(recipe, ensemble, lambda what: None).samples()
+    else:
+        made = samples(recipe, on_test(recipe, bf.load(run / runs.CERTIFICATE, model)))
+    with refuted():
+        shown = Beside(run).evaluation["samples"]
+    names = ["row", "line", "id", "true", "certified", "withstands"]
+    if not recipe.task.regression:  # there it is a number, of which another machine may have other last digits
+        names.append("label")
+    told = [[[row.get(name) for name in names] for row in part] for part in (made, shown)]
+    if told[0] != told[1]:
+        raise Refuted(f"{runs.EVALUATION} has other answers for the test samples than the certificate")
+    return f"the report has its answers for all {len(made)} test samples"
 
 
 def differences(kept: dict[str, Any], made: dict[str, Any]) -> dict[str, str]:

@@ -12,7 +12,7 @@ import inspect
 import math
 import sys
 import traceback
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from importlib.machinery import SOURCE_SUFFIXES, FileFinder, ModuleSpec, PathFinder, SourceFileLoader
 from pathlib import Path
@@ -73,12 +73,12 @@ def build_model(
     return _checked(spec, model, shape, outputs)
 
 
-def code_now(spec: str, then: Mapping[str, str]) -> dict[str, str]:
-    """What the files of a model have become whose digests were taken; one that is gone has none. Nothing is run."""
-    folder, found = place_of(spec).parent, {}
-    for name in then:
+def code_now(spec: str, names: Iterable[str]) -> dict[str, str]:
+    """The digests of the file of a model, which has no name, and of others beside it that are there; nothing is run."""
+    place, found = place_of(spec), {}
+    for name in names:
         try:
-            found[name] = _digest((folder / name).read_bytes())
+            found[name] = _digest((place.parent / name if name else place).read_bytes())
         except OSError:
             continue
     return found
@@ -155,7 +155,7 @@ def _imported(path: Path, digests: dict[str, str]) -> ModuleType:
     module = ModuleType(f"_fullcert_model_{hashlib.sha256(str(path.resolve()).encode()).hexdigest()[:16]}")
     module.__file__ = str(path)
     sys.modules[module.__name__] = module  # dataclasses and copies of its classes look it up there
-    digests[path.name] = _digest(source)
+    digests[""] = _digest(source)
     try:
         with _importable(path.resolve().parent, digests), _told(f"{path}:", f"{path} raised"):
             exec(code, module.__dict__)

@@ -1,6 +1,7 @@
 """The folder of a run, and files that appear whole or not at all: written under another name, then renamed.
 
 options.toml              every option of the run; `fullcert train --config` gives the same run again
+identity.json             what it rests on: digests of data, encoding, options and code, and versions (`identity.py`)
 columns.json              how a table became inputs
 metrics.jsonl             a line for every step
 metrics.json              the result
@@ -26,14 +27,17 @@ import shutil
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from fullcert import unpacking
 from fullcert.locks import Lock
 from fullcert.mistakes import Mistake
+from fullcert.options import Options, flag_of
 
-OPTIONS, COLUMNS, STEPS, METRICS = "options.toml", "columns.json", "metrics.jsonl", "metrics.json"
+OPTIONS, IDENTITY, COLUMNS = "options.toml", "identity.json", "columns.json"
+STEPS, METRICS = "metrics.jsonl", "metrics.json"
 CERTIFICATE, EVALUATION, REPORT = "certificate.safetensors", "evaluation.json", "report.html"
 PICTURE, CHECKPOINT, SIGNATURE, MEMBERS = "barriers.svg", "checkpoint.safetensors", "signature.json", "members"
 LISTED = "ensemble.json"  # in the folder of members
@@ -44,7 +48,7 @@ BESIDE = {"curve": CURVE, "attack": ATTACK, "audit": AUDIT}
 # in the order of their removal: a run that is half removed is neither finished nor resumed with options of another
 FILES = (
     *(METRICS, SIGNATURE, ATTACK, VIOLATION, AUDIT, CURVE, CHECKPOINT, OPTIONS),
-    *(COLUMNS, STEPS, CERTIFICATE, EVALUATION, REPORT, PICTURE),
+    *(IDENTITY, COLUMNS, STEPS, CERTIFICATE, EVALUATION, REPORT, PICTURE),
 )
 
 
@@ -84,6 +88,20 @@ def check_unfinished(path: Path) -> None:
     """Refuse to write over a result."""
     if (path / METRICS).exists():
         raise Mistake(f"there is a finished run in {path}: use another --out, or --overwrite to replace it")
+
+
+def require_unchanged(folder: Path, options: Options, before: Options) -> None:
+    """Refuse to go on with a run as if it had been another one; where its data and tensors are is not part of it."""
+    then, now = asdict(before), asdict(options)
+    if options.loss == "auto":
+        now["loss"] = before.loss
+    if len(before.missing) == len(options.missing):  # a name stands for the range that was observed
+        pairs = zip(before.missing, options.missing, strict=True)
+        now["missing"] = tuple(old if old.startswith(f"{new}=") else new for old, new in pairs)
+    what = "is finished: use another --out" if (folder / METRICS).exists() else "is resumed as it was"
+    for name in sorted(now.keys() - {"data_dir", "device", "memory"}):
+        if now[name] != then[name]:
+            raise Mistake(f"the run in {folder} has {flag_of(name)} {then[name]} and not {now[name]}, and {what}")
 
 
 def remove(folder: Path) -> None:

@@ -4,7 +4,6 @@ A run whose set was made for k flips answers for fewer flips too, so one run giv
 better one, where each answer counts with the best of them (`boundflow/withstanding.py`).
 """
 
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -13,12 +12,11 @@ import torch
 
 import boundflow as bf
 from boundflow.withstanding import curve_of
-from fullcert import beside, runs, voting
+from fullcert import beside, identity, runs, voting
 from fullcert.answering import load, refused
 from fullcert.encoding import Encoding, Target
 from fullcert.evaluation import CHUNK
 from fullcert.mistakes import Mistake
-from fullcert.options import read_options, resolve
 from fullcert.training import Recipe
 
 UNITS = {
@@ -61,17 +59,15 @@ class Tested:
     """The test set of a finished run, and its certificate."""
 
     def __init__(self, run: Path) -> None:
-        self.run, path = run, voting.certificate_of(run)
-        self.options = resolve({}, read_options(runs.existing(run, runs.OPTIONS)))
+        self.run, path, self.kept = run, voting.certificate_of(run), identity.opened(run)
+        self.options = self.kept.options
         self.recipe = Recipe(self.options)
+        identity.require_now(self.kept, self.recipe.identity)
         if self.recipe.task.regression:
             raise Mistake("what answers withstand is for classes, and this run predicts a number")
         self.x, self.y = self.recipe.tensors(self.recipe.data.test)
-        self.encoding = encoding = self.recipe.task.encoding or Encoding((), Target("", self.classes))
-        columns = run / runs.COLUMNS
-        if columns.exists() and runs.read_json(columns) != json.loads(runs.as_json(encoding.as_data())):
-            raise Mistake(f"the table of the run in {run} has changed since: its columns become other inputs now")
-        self.certificate = load(path, self.options, tuple(self.x.shape[1:]), encoding)
+        self.encoding = self.recipe.task.encoding or Encoding((), Target("", self.classes))
+        self.certificate = load(path, self.kept, tuple(self.x.shape[1:]), self.encoding)
         self.ensemble = voting.opened(run, self.certificate.nominal if ":" in self.options.model else None)
 
     @property
@@ -107,12 +103,11 @@ def of_test_set(test: Tested, others: Sequence[bf.Certificate] = (), over: str |
 
 def of_runs(folders: Sequence[Path], over: str | None = None) -> tuple[bf.Withstood, torch.Tensor]:
     """The same for the runs in some folders, and the true labels of the test set they share."""
-    test = Tested(folders[0])
-    encoding = test.encoding
-    others = [
-        load(runs.existing(folder, runs.CERTIFICATE), test.options, tuple(test.x.shape[1:]), encoding)
-        for folder in folders[1:]
-    ]
+    test, others = Tested(folders[0]), list[bf.Certificate]()
+    for folder in folders[1:]:
+        kept = identity.opened(folder)
+        identity.require_one(test.kept, kept)
+        others.append(load(runs.existing(folder, runs.CERTIFICATE), kept, tuple(test.x.shape[1:]), test.encoding))
     return of_test_set(test, others, over), test.y
 
 

@@ -5,8 +5,9 @@
 
 The rules that choose a recipe are asked once, so that learning rate and steps are the same at every k and epsilon: only
 then are the plain models the same, and their certificates can be combined (`boundflow/withstanding.py`). A name ends
-with a digest of all options, so a run that is finished is never repeated, and one of other options never taken for it.
-Every run is a process of `fullcert train`: killed, it goes on from its last step.
+with a digest of all options, so that a run which is finished is never repeated; it is taken over if it is of these
+options, of the same data and code (`identity.py`), or else the sweep is refused. Every run is a process of `fullcert
+train`: killed, it goes on from its last step.
 """
 
 import hashlib
@@ -16,14 +17,14 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from fullcert import jobs, locks, runs
+from fullcert import identity, jobs, locks, runs, tasks
 from fullcert.beside import Beside
 from fullcert.mistakes import Mistake
-from fullcert.options import Options, as_toml, fitting, flag_of
+from fullcert.options import Options, as_toml, fitting, flag_of, read_options, resolve
 
 LARGE = 1e12  # no share and no number of seconds; NaN is not below it either
 COUNTS = ("flip_labels", "remove", "replace", "at_most")  # options that say how many samples were changed
@@ -142,6 +143,7 @@ def run_all(
     plan: Sequence[Run], count: int, place: str, address: str | None, tell: Callable[[jobs.Progress], None]
 ) -> None:
     """Run what is not finished, ``count`` at a time."""
+    require_same(plan)
     taken: jobs.Times = {}
     for run in plan:
         if (metrics := run.metrics) is not None:
@@ -158,6 +160,22 @@ def run_all(
     else:
         ended = jobs.in_threads(left, lambda run: perform(run, children), count, children.stop)
     jobs.followed(len(plan), left, taken, ended, count, tell)
+
+
+def require_same(plan: Sequence[Run]) -> None:
+    """Refuse runs in the folder that are of other data, code, options or versions than the ones that are left."""
+    samples: dict[Any, identity.Identity] = {}
+    for run in plan:
+        if not (run.path / runs.OPTIONS).is_file():
+            continue
+        options, before = run.options, read_options(run.path / runs.OPTIONS)
+        given = {name: value for name, value in asdict(options).items() if value is not None}
+        runs.require_unchanged(run.path, resolve(given, before), resolve({}, before))
+        # what becomes of the columns of a table goes by all options
+        built_in = as_toml(options) if options.dataset == "adult" else (options.dataset, options.data_dir, options.seed)
+        if options.data is None and built_in not in samples:
+            samples[built_in] = identity.of_samples(tasks.load(options).data)
+        identity.require_sources(run.path, options, None if options.data is not None else samples[built_in])
 
 
 def awaited(folder: Path) -> None:
@@ -177,7 +195,7 @@ def perform(run: Run, children: jobs.Children | None = None) -> float:
         return float(finished.get("seconds") or 0.0)
     began = (run.path / runs.OPTIONS).is_file()
     config = str(Path(run.folder) / "plans" / f"{run.name}.toml")
-    how = ["--resume"] if began else ["--config", config]
+    how = ["--config", config, *(["--resume"] if began else [])]
     command = [sys.executable, "-m", "fullcert", "train", *how, "--out", str(run.path), "--quiet"]
     environment = {"OMP_NUM_THREADS": "1", **os.environ}
     started = time.perf_counter()

@@ -8,6 +8,7 @@ in `dialects.py`; every row keeps the line of the file that it stands in.
 """
 
 import csv
+import hashlib
 import io
 import json
 import math
@@ -31,12 +32,14 @@ class Table:
     """Columns by name, all of one length: numbers (float64) or words (str). An array of images is a column too.
 
     ``lines`` says where every row stands in its file: the line in which it begins, or, where a file has no lines, its
-    number counted from 1. It is None for tables that come from no file of the user.
+    number counted from 1. ``digest`` is the sha256 of that file. Both are None for tables that come from no file of the
+    user.
     """
 
     columns: dict[str, np.ndarray]
     path: Path
     lines: np.ndarray | None = field(default=None, compare=False)
+    digest: str | None = field(default=None, compare=False)
 
     def __len__(self) -> int:
         return len(next(iter(self.columns.values())))
@@ -44,7 +47,7 @@ class Table:
     def taken(self, rows: np.ndarray) -> "Table":
         """Some of the rows."""
         columns = {name: column[rows] for name, column in self.columns.items()}
-        return Table(columns, self.path, None if self.lines is None else self.lines[rows])
+        return replace(self, columns=columns, lines=None if self.lines is None else self.lines[rows])
 
     def with_dates(self, given: Mapping[str, str | None]) -> "Table":
         """The same with dates as numbers of days."""
@@ -125,7 +128,16 @@ def read(path: Path, dialect: Dialect = PLAIN) -> Table:
     infinite = [name for name, column in columns.items() if is_number(column) and np.isinf(column).any()]
     if infinite:
         raise Mistake(f"{path} holds infinite values, which no network can take, in {listed(infinite)}")
-    return Table(columns, path, np.array(lines, dtype=np.int64))
+    return Table(columns, path, np.array(lines, dtype=np.int64), digest(path))
+
+
+def digest(path: Path) -> str:
+    """The sha256 of a file."""
+    try:
+        with path.open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    except OSError as error:
+        raise Mistake(unreadable(path, error)) from None
 
 
 class Read(NamedTuple):

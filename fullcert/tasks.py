@@ -52,6 +52,7 @@ class Task:
     missing: tuple[str, ...] = ()  # ranges of missing values, those taken from the observed data written out
     origins: Mapping[str, Origin] = field(default_factory=dict)  # of train, validation and test, if from a file
     unlabelled: int = 0  # rows without a target that were left out
+    files: Mapping[str, str] = field(default_factory=dict)  # the sha256 of those of the user, by their option
 
     @property
     def regression(self) -> bool:
@@ -145,7 +146,9 @@ def from_tables(options: Options, train: Table, test: Table | None, target: str)
     if not origins["validation"].lines:
         origins["validation"] = origins["test"]
     named = {} if train.lines is None else origins
-    return Task(data, made, clean, options.missing, named, unlabelled)
+    read_from = {"data": train, "test_data": test, "trusted": trusted}
+    files = {name: table.digest for name, table in read_from.items() if table is not None and table.digest is not None}
+    return Task(data, made, clean, options.missing, named, unlabelled, files)
 
 
 def labelled(table: Table, target: str) -> Table:

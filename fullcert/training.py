@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
+from functools import cached_property
 from pathlib import Path
 
 import numpy as np
@@ -13,8 +14,9 @@ from torch.optim.lr_scheduler import LambdaLR
 import boundflow as bf
 from boundflow.losses import LOSSES
 from boundflow.recipe import DOMAINS
-from fullcert import losses, models, processes, recipes, tasks, threats
+from fullcert import identity, losses, models, processes, recipes, tasks, threats
 from fullcert.datasets import Split
+from fullcert.identity import Identity
 from fullcert.mistakes import LESS_MEMORY, Mistake, check_known, choose
 from fullcert.options import Options, situation
 
@@ -51,7 +53,8 @@ class Recipe:
         train = self.data.train.inputs
         subject = threats.Subject(train, self.task.encoding, classes, self.data.valid, unit, *self.reaches())
         self.threats = threats.build(options, subject)
-        initial = models.build(options, train.shape[1:], outputs)
+        self.code: dict[str, str] = {}  # the digests of the user's own files
+        initial = models.build(options, train.shape[1:], outputs, self.code)
         if self.task.trusted is not None:
             self.pretrain(initial, self.task.trusted)
         self.initial = models.freeze(initial, options.frozen)
@@ -61,6 +64,11 @@ class Recipe:
         splits = (self.data.train, self.data.validation, self.data.test)
         targets = max(float(np.abs(split.labels).max(initial=0)) for split in splits)
         return threats.largest(*(split.inputs for split in splits)), targets
+
+    @cached_property
+    def identity(self) -> Identity:
+        """What a run of this rests on."""
+        return identity.of(self.options, self.task, self.code)
 
     def pretrain(self, model: nn.Module, trusted: Split) -> None:
         """Plain training on trusted data, whose weights certified training starts from."""
@@ -120,11 +128,13 @@ class Recipe:
         *,
         rows: np.ndarray | None = None,
         threat: bf.threats.Threat | None = None,
+        part: Identity | None = None,
         distributed: bool = False,
     ) -> bf.Certificate:
         """Train on the observed data, or on some of its rows, and on every dataset the threat allows.
 
-        ``distributed``: together with the other processes of this run (`processes.py`).
+        ``part`` says which of its rows. ``distributed``: together with the other processes of this run
+        (`processes.py`).
         """
         inputs, labels = self.observed()
         try:
@@ -149,7 +159,7 @@ class Recipe:
             raise Mistake(self.needs_less(error)) from error
         except bf.BoundFlowError as error:  # a checkpoint of another run, for instance
             raise Mistake(str(error)) from error
-        certificate.record["recipe"] = self.rule
+        certificate.record |= {"recipe": self.rule, identity.KEY: {**self.identity, **(part or {})}}
         return losses.of_task(certificate, self.data.classes)
 
     def needs_less(self, error: bf.TooLittleMemory) -> str:

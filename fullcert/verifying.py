@@ -4,6 +4,7 @@
     digest      it is as it was written; whoever changes it on purpose can write another digest
     content     what it says can be: bounds in order, the plain model between them, rows of known symbols
     network     the layers that it describes give the answers that it holds; a network of your own is not made here
+    parts       options and columns are those that the certificate was made with, and members are of one run
     members     of a vote: all certificates that its list names are there, and each member is one training
     signature   the holder of a key has signed these very files, and there is none beside them
     rerun, trainings, balls     evidence that does not rest on the file (`evidence.py`), where it was asked for
@@ -18,7 +19,7 @@ from typing import Any
 
 import boundflow as bf
 from boundflow import certificate_files, files
-from fullcert import evidence, runs, signing, voting
+from fullcert import evidence, identity, runs, signing, voting
 from fullcert.evidence import Skip
 from fullcert.mistakes import Mistake
 
@@ -60,7 +61,10 @@ def checks(
     """Everything that can be checked; a signature only with a key, and evidence as it is asked for."""
     signed = signature(run, key)  # first: it says at the end whether what was read since is what was signed
     paths = runs.certificates(run)
-    found = [*(of_members(run, paths) if voting.votes(run) else of_certificate(paths[0])), signed()]
+    found = of_members(paths) if voting.votes(run) else of_certificate(paths[0])
+    found.append(parts(run, found))
+    found += [listed(run, found)] if voting.votes(run) else []
+    found.append(signed())
     if asked.anything:
         found += gathered(run, asked, all_held(found), progress)
     return [signed() if check.check == "signature" else check for check in found]
@@ -83,6 +87,8 @@ def gathered(run: Path, asked: Asked, sound: bool, progress: evidence.Progress) 
         recipe = evidence.recipe_of(run, asked.run_code, asked.device)
     except Skip as skip:
         return [Check(name, NOT_DONE, str(skip)) for name in wanted]
+    except evidence.Refuted as error:
+        return [Check(name, FAILED, str(error)) for name in wanted]
     return [_outcome(name, check, recipe) for name, check in wanted.items()]
 
 
@@ -136,8 +142,22 @@ def of_certificate(path: Path) -> list[Check]:
     return found
 
 
-def of_members(run: Path, paths: list[Path]) -> list[Check]:
-    """The checks of all certificates of a vote, and of their list; the first that fails is named."""
+def parts(run: Path, found: list[Check]) -> Check:
+    """Whether the files of a run belong together."""
+    if not all_held(found):
+        return Check("parts", NOT_DONE, "a check before it failed")
+    try:
+        kept = identity.opened(run)
+    except identity.Unsaid as unsaid:
+        return Check("parts", NOT_DONE, str(unsaid))
+    except Mistake as mistake:
+        return Check("parts", FAILED, str(mistake))
+    columns = " and columns" if identity.ENCODING in kept.identity else ""
+    return Check("parts", HELD, f"options{columns} are those that the certificate was made with")
+
+
+def of_members(paths: list[Path]) -> list[Check]:
+    """The checks of all certificates of a vote; the first that fails is named."""
     each = {path.name: of_certificate(path) for path in paths}
     found = []
     for place, name in enumerate(CHECKS):
@@ -149,7 +169,7 @@ def of_members(run: Path, paths: list[Path]) -> list[Check]:
             found.append(Check(name, FAILED, f"{path}: {told.detail}"))
         else:
             found.append(Check(name, told.result, f"each of {len(each)} certificates of members: {told.detail}"))
-    return [*found, listed(run, found)]
+    return found
 
 
 def listed(run: Path, found: list[Check]) -> Check:

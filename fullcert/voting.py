@@ -5,7 +5,7 @@
 
 Sample i belongs to member i mod P. Nothing that was fitted on data that an attacker could have changed may be shared by
 members: a table, whose columns are scaled by what was observed, can vote against flipped labels only. A member whose
-file is there is not trained again.
+file is there is not trained again, if it is of this run and of this part of its data (`identity.py`).
 """
 
 from collections.abc import Callable
@@ -17,11 +17,12 @@ import torch
 from torch import Tensor
 
 import boundflow as bf
+from boundflow.certificate import versions
 from boundflow.ensemble import LISTED, Vote, budgets_of, member_file, partition
 from boundflow.prediction import share
 from boundflow.threats import AtMost
 from boundflow.withstanding import curve_of
-from fullcert import runs
+from fullcert import identity, runs
 from fullcert.evaluation import CHUNK, details, essence, notes, written
 from fullcert.mistakes import Mistake
 from fullcert.options import flag_of
@@ -54,7 +55,7 @@ def check(recipe: Recipe) -> AtMost:
 
 
 def trained(recipe: Recipe, folder: Path | None, tell: Tell, checkpoint: Callable[[], None]) -> bf.Ensemble:
-    """All members for all budgets, one after the other; those in the folder are read and not trained again."""
+    """All members for all budgets, one after the other; those of this run in the folder are not trained again."""
     threat = check(recipe)
     parts = partition(len(recipe.data.train.labels), recipe.options.members)
     budgets, members = budgets_of(threat), list[list[bf.Certificate]]()
@@ -63,10 +64,11 @@ def trained(recipe: Recipe, folder: Path | None, tell: Tell, checkpoint: Callabl
         for place, budget in enumerate(budgets):
             tell(f"member {number + 1} of {len(parts)}, {budget} of its samples changed")
             path = folder / member_file(number, place) if folder is not None else None
-            found = _read(path, recipe) if path is not None and path.is_file() else None
+            which = {identity.PART: part_of(number, len(parts), budget)}
+            found = _read(path, recipe, which) if path is not None and path.is_file() else None
             if found is None:
                 against = AtMost(budget, threat.threat) if budget else bf.threats.Linf(0.0)
-                found = recipe.certify([], rows=part.numpy(), threat=against)
+                found = recipe.certify([], rows=part.numpy(), threat=against, part=which)
                 checkpoint()
                 if path is not None:
                     path.parent.mkdir(exist_ok=True)
@@ -78,12 +80,19 @@ def trained(recipe: Recipe, folder: Path | None, tell: Tell, checkpoint: Callabl
     return ensemble
 
 
-def _read(path: Path, recipe: Recipe) -> bf.Certificate | None:
-    """A member that an interrupted run has finished; a damaged file counts as none."""
+def part_of(number: int, count: int, budget: int) -> str:
+    """The samples of a member, and how many of them it was trained for."""
+    return f"samples {number} modulo {count}, {budget} of them changed"
+
+
+def _read(path: Path, recipe: Recipe, which: identity.Identity) -> bf.Certificate | None:
+    """A member that this run has finished; a damaged file counts as none, and so does one of another training."""
     try:
-        return bf.load(path, recipe.initial if ":" in recipe.options.model else None)
+        found = bf.load(path, recipe.initial if ":" in recipe.options.model else None)
     except bf.BoundFlowError:
         return None
+    made = {name: found.record.get(name) for name in versions()}
+    return found if found.record.get(identity.KEY) == {**recipe.identity, **which} and made == versions() else None
 
 
 def votes(run: Path) -> bool:
@@ -101,9 +110,20 @@ def opened(run: Path, model: torch.nn.Module | None = None) -> bf.Ensemble | Non
     if not votes(run):
         return None
     try:
-        return bf.Ensemble.load(run / runs.MEMBERS, model)
+        found = bf.Ensemble.load(run / runs.MEMBERS, model)
+        budgets = [
+            [max([clause["budget"] or 0 for clause in one.record["clauses"]], default=0) for one in m]
+            for m in found.members
+        ]
     except (bf.BoundFlowError, ValueError, LookupError, TypeError) as error:
         raise Mistake(" ".join(str(error).split())) from None
+    for number, certificates in enumerate(found.members):
+        for place, one in enumerate(certificates):
+            which = part_of(number, len(found.members), budgets[number][place])
+            if one.record.get(identity.KEY, {}).get(identity.PART) != which:
+                file = run / runs.MEMBERS / member_file(number, place)
+                raise Mistake(f"{file} is the certificate of another member: put back the one that was trained there")
+    return found
 
 
 # --- figures ----------------------------------------------------------------------------------------------------------

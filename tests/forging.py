@@ -7,7 +7,9 @@ from typing import Any
 
 from torch import Tensor
 
-from boundflow import files
+from boundflow import certificate_files, files
+from fullcert import identity, runs
+from fullcert.options import read_options
 
 Record = dict[str, Any]
 Tensors = dict[str, Tensor]
@@ -22,3 +24,16 @@ def forged(path: Path, key: str, forge: Forgery, target: Path) -> Path:
     record = forge(record, tensors) or record
     files.write(target, tensors, key, files.sealed(record, tensors))
     return target
+
+
+def rebound(run: Path) -> None:
+    """Let the certificate of a run name the options and columns that are in its folder now."""
+
+    def named(record: Record, _: Tensors) -> None:
+        said = record[identity.KEY]
+        said[identity.OPTIONS] = identity.of_options(read_options(run / runs.OPTIONS))
+        if (run / runs.COLUMNS).exists():
+            said[identity.ENCODING] = identity.of_encoding(runs.read_json(run / runs.COLUMNS))
+
+    path = run / runs.CERTIFICATE
+    forged(path, certificate_files.KEY, named, path)

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -11,7 +10,7 @@ import typer
 from fullcert import processes, runs
 from fullcert.commands import results
 from fullcert.commands.flags import check_files, takes_options
-from fullcert.options import Options, as_toml, flag_of, read_options
+from fullcert.options import Options, as_toml, read_options
 from fullcert.options import resolve as resolved
 
 Out = Annotated[Path | None, typer.Option(help="Folder for certificate, metrics and report.", rich_help_panel="Run")]
@@ -62,12 +61,12 @@ def train(
     from fullcert.training import Recipe
 
     if out and resume:
-        check_unchanged(options, resolved({}, before), out)
-    if out and resume and (out / runs.METRICS).exists():  # nothing is left to do
-        return told_again(out, json, quiet) if processes.first() else None
+        runs.require_unchanged(out, options, resolved({}, before))
     with stoppable():
         with working("loading", hidden=quiet):
             recipe = Recipe(options)  # all mistakes are found here, before anything is written
+            if out and resume and (out / runs.METRICS).exists():  # nothing is left to do
+                return told_again(out, recipe, json, quiet) if processes.first() else None
             if options.members:
                 check_votes(recipe, tensorboard)
             check_processes(options, tensorboard)
@@ -188,10 +187,12 @@ def told(metrics: dict[str, Any], out: Path | None, json: str | None, quiet: boo
         show(metrics, out, Console(stderr=json == "-"))
 
 
-def told_again(out: Path, json: str | None, quiet: bool) -> None:
-    """The result of a run that has nothing left to do, as far as its file still is one."""
+def told_again(out: Path, recipe: Any, json: str | None, quiet: bool) -> None:
+    """The result of a run that has nothing left to do, as far as it is one of this recipe and its file still is one."""
+    from fullcert import identity
     from fullcert.mistakes import Mistake
 
+    identity.require_finished(out, recipe.identity, recipe.options)
     try:
         told(finished(out), out, json, quiet)
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError):
@@ -232,22 +233,6 @@ def earlier(out: Path | None) -> dict[str, Any]:
     return read_options(runs.existing(out, runs.OPTIONS))
 
 
-def check_unchanged(options: Options, before: Options, out: Path) -> None:
-    """Refuse to go on with a run as if it had been another one; where its data and tensors are is not part of it."""
-    from fullcert.mistakes import Mistake
-
-    then, now = asdict(before), asdict(options)
-    if options.loss == "auto":
-        now["loss"] = before.loss
-    if len(before.missing) == len(options.missing):  # a name stands for the range that was observed
-        pairs = zip(before.missing, options.missing, strict=True)
-        now["missing"] = tuple(old if old.startswith(f"{new}=") else new for old, new in pairs)
-    what = "is finished: use another --out" if (out / runs.METRICS).exists() else "is resumed as it was"
-    for name in sorted(now.keys() - {"data_dir", "device", "memory"}):
-        if now[name] != then[name]:
-            raise Mistake(f"the run in {out} has {flag_of(name)} {then[name]} and not {now[name]}, and {what}")
-
-
 def board_of(folder: Path | None, recipe: Any, log: Any) -> AbstractContextManager[Any]:
     """The TensorBoard callback, if one is wanted; the accuracies are those that the log has measured."""
     if folder is None:
@@ -263,14 +248,19 @@ def board_of(folder: Path | None, recipe: Any, log: Any) -> AbstractContextManag
 
 def begin(out: Path, recipe: Any, resume: bool, overwrite: bool) -> None:
     """What is known before the first step. A new run takes the place of one that was interrupted."""
+    from fullcert import identity
+
     if not overwrite:
         runs.check_unfinished(out)  # again: it may have ended since, and now nobody else writes here
+    if resume:
+        identity.require_begun(out, recipe.identity, recipe.options)
     runs.remove_parts(out)
     if not resume:
         runs.remove(out)
-    if recipe.task.encoding is not None and not (out / runs.COLUMNS).exists():
+    if recipe.task.encoding is not None:
         runs.write(out / runs.COLUMNS, runs.as_json(recipe.task.encoding.as_data()).encode())
-    if not (out / runs.OPTIONS).exists():
+    identity.write(out, recipe.identity)
+    if not resume:  # the last: where it is, so is what it rests on
         runs.write(out / runs.OPTIONS, as_toml(recipe.options).encode())
 
 

@@ -6,8 +6,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from commands import Command, write_csv
 
+from boundflow import certificate_files
 from fullcert import datasets, tasks
 from fullcert.datasets import adult_columns
 from fullcert.encoding import SAME
@@ -42,5 +44,14 @@ def test_adult_as_a_table_of_the_user(command: Command, tmp_path: Path, monkeypa
     assert 0.5 < mine["certified_accuracy"] <= mine["nominal_accuracy"] and mine["test_samples"] == TEST_ROWS
     changes = {"dataset": None, "seconds": None, "validation_certified_accuracy": None}
     assert {**mine, **changes} == {**theirs, **changes}
-    for name in ("columns.json", "certificate.safetensors"):
-        assert (tmp_path / "own" / name).read_bytes() == (tmp_path / "built-in" / name).read_bytes()
+    assert (tmp_path / "own" / "columns.json").read_bytes() == (tmp_path / "built-in" / "columns.json").read_bytes()
+    held = [certificate_files.opened(tmp_path / name / "certificate.safetensors") for name in ("own", "built-in")]
+    assert held[0].tensors.keys() == held[1].tensors.keys()
+    assert all(torch.equal(value, held[1].tensors[name]) for name, value in held[0].tensors.items())
+    about = [one.record.pop("run") for one in held]  # a file of the user is one, and options name it
+    assert held[0].record == held[1].record
+    assert {name for name in about[0] if about[0][name] != about[1].get(name)} == {
+        "table",
+        "table of test rows",
+        "options",
+    }

@@ -100,7 +100,7 @@ def test_data_that_have_changed_since_are_refused(command: Command, tmp_path: Pa
     run = tmp_path / "run"
     assert command("train", "--data", table, *INCOME, "--flip-labels", "1", "--steps", "2", "--out", run).code == 0
     write_csv(table, people(seed=1))
-    assert "other training data" in sentence(command("attack", run, *QUICK))
+    assert "was trained with another" in sentence(command("attack", run, *QUICK))
     table.unlink()
     assert "people.csv" in sentence(command("attack", run, *QUICK))
 

@@ -150,13 +150,13 @@ def test_missing_categories_are_filled_in_and_answered_again(command: Command, u
 def test_a_table_that_has_changed_is_refused(command: Command, unknown: Path, tmp_path: Path) -> None:
     """Its lines would be those of other rows than were trained on."""
     path = unknown / "people.csv"
-    before = path.read_text()
-    lines = before.splitlines()
-    path.write_text("\n".join([lines[0], *lines[2:], lines[1]]) + "\n")
+    before = path.read_bytes()
+    lines = before.splitlines(keepends=True)
+    path.write_bytes(b"".join([lines[0], *lines[2:], lines[1]]))
     try:
-        assert "has changed since it was trained on" in sentence(command("audit", unknown / "run"))
+        assert "was trained with another" in sentence(command("audit", unknown / "run"))
     finally:
-        path.write_text(before)
+        path.write_bytes(before)
     assert asked(command, unknown / "run", "--budget", "0")["samples"] == 24
 
 
@@ -229,8 +229,14 @@ def test_a_certificate_that_does_not_say_what_it_was_trained_on(command: Command
     path = copy / CERTIFICATE
 
     def without(said: dict[str, Any], _: object) -> None:
-        del said["data"]
+        del said["run"]["training samples"], said["run"]["table"]
 
     forged(path, certificate_files.KEY, without, path)
     result = command("audit", copy, "--budget", "2", "--json", "-", "--quiet")
-    assert result.code == 2 and "has changed since it was trained on" in sentence(result)
+    assert result.code == 2 and "was trained with another" in sentence(result)
+
+    def nothing(said: dict[str, Any], _: object) -> None:
+        del said["run"]
+
+    forged(path, certificate_files.KEY, nothing, path)
+    assert "does not say what it rests on" in sentence(command("audit", copy, "--budget", "2", "--quiet"))

@@ -29,7 +29,7 @@ KEYS = {
 }
 FILES = {
     *("metrics.json", "metrics.jsonl", "options.toml", "barriers.svg", "certificate.safetensors"),
-    *("evaluation.json", "report.html"),
+    *("evaluation.json", "identity.json", "report.html"),
 }
 
 

@@ -14,9 +14,9 @@ from forging import forged
 
 from boundflow import certificate_files
 from boundflow.attacks import Poisoned, contains
-from fullcert import ball_training, evidence, plain_training, poisoning
+from fullcert import ball_training, beside, evidence, plain_training, poisoning
 from fullcert.options import resolve
-from fullcert.runs import CERTIFICATE
+from fullcert.runs import CERTIFICATE, EVALUATION
 from fullcert.training import Recipe
 
 SMALL = ("--hidden", "3", "--steps", "4", "--quiet")
@@ -89,6 +89,10 @@ def test_a_run_of_another_machine(command: Command, run: Path) -> None:
         return record
 
     forged(run / CERTIFICATE, certificate_files.KEY, made_elsewhere, run / CERTIFICATE)
+    evaluation = json.loads((run / EVALUATION).read_text())
+    code, checks = verified(command, run, "--rerun")
+    assert code == 3 and "about another certificate" in checks["rerun"]["detail"]
+    beside.write(run, EVALUATION, evaluation)
     code, checks = verified(command, run, "--rerun")
     assert code == 0 and "torch is 2.11.0 there" in checks["rerun"]["detail"]
     assert "agree" in checks["rerun"]["detail"]
@@ -101,9 +105,9 @@ def test_other_data(command: Command, tmp_path: Path) -> None:
     assert verified(command, tmp_path / "run", "--rerun", "--trainings", 2, "--balls", 1)[0] == 0
     write_csv(table, people(60, seed=1))
     code, checks = verified(command, tmp_path / "run", "--rerun")
-    assert code == 3 and "data is" in checks["rerun"]["detail"]
+    assert code == 3 and "was trained with another" in checks["rerun"]["detail"]
     code, checks = verified(command, tmp_path / "run", "--trainings", 1)
-    assert code == 4 and "their digest is another" in checks["trainings"]["detail"]
+    assert code == 4 and "was trained with another" in checks["trainings"]["detail"]
 
 
 def test_what_cannot_be_checked_is_said(command: Command, tmp_path: Path) -> None:

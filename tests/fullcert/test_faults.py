@@ -64,7 +64,8 @@ def test_a_signal_leaves_a_checkpoint_of_the_last_step(
     at_step(7, lambda: os.kill(os.getpid(), number))
     told = f"fullcert: stopped by {number.name}; with --out, fullcert train --resume goes on from the last step\n"
     assert command(*FLAGS, "--out", tmp_path / "run") == Result(128 + number, "", told)
-    assert sorted(os.listdir(tmp_path / "run")) == ["checkpoint.safetensors", "metrics.jsonl", "options.toml"]
+    left = ["checkpoint.safetensors", "identity.json", "metrics.jsonl", "options.toml"]
+    assert sorted(os.listdir(tmp_path / "run")) == left
     assert len((tmp_path / "run" / "metrics.jsonl").read_text().splitlines()) == 6
     assert command("train", "--resume", "--out", tmp_path / "run", "--quiet").code == 0
     assert same(tmp_path / "run", whole)

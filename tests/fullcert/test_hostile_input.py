@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from commands import Command, people, run_main, sentence, write_csv
+from forging import rebound
 
 from fullcert import npz, tables, unpacking
 from fullcert.datasets import adult, cars, cifar, magic, mnist, pneumonia
@@ -266,14 +267,20 @@ def test_every_file_of_a_run(command: Command, tmp_path: Path) -> None:
             else:
                 sentence(command("certify", run, path, "--quiet"))
         (run / name).write_bytes(whole)
-    said = json.loads((run / "columns.json").read_text())
+    columns, certificate = (run / "columns.json").read_bytes(), (run / "certificate.safetensors").read_bytes()
+    said = json.loads(columns)
     for number in (10**400, 10**30):
         said["columns"][0]["center"] = number
         (run / "columns.json").write_text(json.dumps(said))
+        assert "is not that of the certificate" in sentence(command("certify", run, path, "--quiet"))
+        rebound(run)
         assert "is damaged" in sentence(command("certify", run, path, "--quiet"))
     said["columns"][0]["center"], said["target"]["classes"] = 0.5, ["little"]
     (run / "columns.json").write_text(json.dumps(said))
+    rebound(run)
     assert "more classes than the 1" in sentence(command("certify", run, path, "--quiet"))
+    (run / "columns.json").write_bytes(columns)
+    (run / "certificate.safetensors").write_bytes(certificate)
     metrics = json.loads((run / "metrics.json").read_text())
     for value in ([], {}, "x"):
         (run / "metrics.json").write_text(json.dumps({**metrics, "seconds": value}))

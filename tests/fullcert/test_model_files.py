@@ -90,7 +90,7 @@ def test_what_a_file_imports_from_its_folder_is_what_stands_there(tmp_path: Path
     for spec in specs:
         code = dict[str, str]()
         assert build_model(spec, (4,), 2, code=code).bias is not None
-        assert code.keys() == {"net.py", "layers.py", "inner/size.py"} and code_now(spec, code) == code
+        assert code.keys() == {"", "layers.py", "inner/size.py"} and code_now(spec, code) == code
         digests.append(code)
     assert digests[0] == digests[1]
     size.write_text("SIZE = 2\n")

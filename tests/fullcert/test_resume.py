@@ -69,7 +69,8 @@ def test_an_interrupt_is_one_sentence_and_leaves_a_checkpoint(
     folder, left = stopped
     assert left.returncode == INTERRUPTED == 130 and left.stdout == ""
     assert len(left.stderr.splitlines()) == 1 and "--resume" in left.stderr
-    assert {path.name for path in folder.iterdir()} == {"options.toml", "metrics.jsonl", "checkpoint.safetensors"}
+    written = {"options.toml", "identity.json", "metrics.jsonl", "checkpoint.safetensors"}
+    assert {path.name for path in folder.iterdir()} == written
     assert 3 <= len(lines(folder)) < STEPS
 
 

@@ -28,7 +28,7 @@ NONE = {
     "no digest": '{"format": 2, "files": {"x": ' + "[" * 900 + "]" * 900 + "}, " + REST,
     "no JSON": "x",
 }
-NAMES = ["format", "digest", "content", "network", "signature"]
+NAMES = ["format", "digest", "content", "network", "parts", "signature"]
 
 
 @pytest.fixture(scope="module")
@@ -106,7 +106,7 @@ def test_every_file_of_a_run_is_signed(finished: Path, run: Path, change: str) -
     (run / "more" / ".hidden").write_text("of the run, too")
     signing.sign(run, signing.private_key(finished / "mine"))
     files = of(run)
-    assert len(files) == 9 and {"report.html", "barriers.svg", "metrics.jsonl", "more/.hidden"} < files.keys()
+    assert len(files) == 10 and {"report.html", "barriers.svg", "metrics.jsonl", "more/.hidden"} < files.keys()
     for name, whole in files.items():
         if name != "signature.json":
             CHANGES[change](run / name, whole)
@@ -171,7 +171,7 @@ def test_folders_of_many_files_and_empty_ones(finished: Path, run: Path) -> None
     (run / "empty" / "within").mkdir(parents=True)
     signing.sign(run, signing.private_key(finished / "mine"))
     shutil.rmtree(run / "empty")  # nothing can be read from it
-    assert "all 307 files" in signing.check(run, finished / "mine.pub")()
+    assert "all 308 files" in signing.check(run, finished / "mine.pub")()
     for number in range(300):
         (run / f"{number}").unlink()
     assert "and 295 more was taken away" in why_not(run, finished / "mine.pub")
@@ -311,14 +311,14 @@ def test_a_certificate_with_a_digest_of_its_own_does_not_have_the_signature(
 def test_checks_that_rest_on_one_that_failed_are_not_done(command: Command, finished: Path, run: Path) -> None:
     path = run / "certificate.safetensors"
     forged(path, certificate_files.KEY, lambda r, t: t.update({"bounds.0.bias": t["bounds.0.bias"].flip(0)}), path)
-    assert list(results(command, run).values()) == ["held", "held", "failed", "not done", "not done"]
+    assert list(results(command, run).values()) == ["held", "held", "failed", *["not done"] * 3]
     assert "above its upper bound" in sentence(command("sign", run, "--key", finished / "mine"))
     content = bytearray(path.read_bytes())
     content[-1] ^= 1
     path.write_bytes(content)
-    assert list(results(command, run).values()) == ["held", "failed", "not done", "not done", "not done"]
+    assert list(results(command, run).values()) == ["held", "failed", *["not done"] * 4]
     path.write_bytes(content[:-30])
-    assert list(results(command, run).values()) == ["failed", "not done", "not done", "not done", "not done"]
+    assert list(results(command, run).values()) == ["failed", *["not done"] * 5]
     assert not (run / "signature.json").exists()
 
 

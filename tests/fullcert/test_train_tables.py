@@ -23,7 +23,7 @@ INCOME = ("--target", "income", "--ignore", "pay")
 PAY = ("--target", "pay", "--ignore", "income", "--regression")
 FILES = {
     *("options.toml", "columns.json", "metrics.json", "metrics.jsonl", "certificate.safetensors"),
-    *("evaluation.json", "report.html"),
+    *("evaluation.json", "identity.json", "report.html"),
 }
 
 
