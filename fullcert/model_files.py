@@ -6,6 +6,7 @@ importable meanwhile; what is wrong with it is told in one sentence, before any 
 folder is read anew every time, from its source: the digests of what was run are those of the files as they are.
 """
 
+import ast
 import copy
 import hashlib
 import inspect
@@ -100,6 +101,7 @@ class _Neighbour(SourceFileLoader):
         source = self.get_data(path)
         self.kept.code[Path(path).relative_to(self.kept.folder).as_posix()] = _digest(source)
         _NEIGHBOURS[fullname] = path
+        _require_neighbours(ast.parse(source), self.kept.folder)
         return self.source_to_code(source, path)
 
 
@@ -117,6 +119,19 @@ class _Neighbours:
                 if found is not None and found.loader is not None:
                     return found
         return None
+
+
+def _require_neighbours(code: ast.AST, folder: Path) -> None:
+    """Refuse a name under which Python would give out another module than the one that stands in the folder."""
+    parts = list(ast.walk(code))
+    names = [alias.name for part in parts if isinstance(part, ast.Import) for alias in part.names]
+    names += [part.module for part in parts if isinstance(part, ast.ImportFrom) and part.module and not part.level]
+    for name in sorted({name.partition(".")[0] for name in names}):
+        held, found = sys.modules.get(name), PathFinder.find_spec(name, [str(folder)])
+        if held is None or name in _NEIGHBOURS or found is None or not isinstance(found.loader, SourceFileLoader):
+            continue
+        if getattr(held, "__file__", None) != found.origin:
+            raise Mistake(f"{name} is the name of another module, which would stand in for {found.origin}: rename that")
 
 
 _NEIGHBOURS: dict[str, str] = {}  # modules that files of models have imported from their folders, and their files
@@ -158,6 +173,7 @@ def _imported(path: Path, digests: dict[str, str]) -> ModuleType:
     digests[""] = _digest(source)
     try:
         with _importable(path.resolve().parent, digests), _told(f"{path}:", f"{path} raised"):
+            _require_neighbours(ast.parse(source), path.resolve().parent)
             exec(code, module.__dict__)
     except Mistake:
         del sys.modules[module.__name__]
@@ -226,6 +242,8 @@ def _told(spec: str, what: str) -> Iterator[None]:
     """An exception of the user's code as one sentence, with its line in the user's file."""
     try:
         yield
+    except Mistake:
+        raise
     except (Exception, SystemExit) as error:
         place = str(Path(spec.rpartition(":")[0]))  # as the code was compiled: ./net.py is net.py
         frames = traceback.extract_tb(error.__traceback__)

@@ -97,6 +97,19 @@ def test_what_a_file_imports_from_its_folder_is_what_stands_there(tmp_path: Path
     assert code_now(specs[0], digests[0]) != digests[0]
 
 
+def test_a_file_in_the_folder_with_the_name_of_another_module(tmp_path: Path) -> None:
+    """Python gives out what it knows by that name, and no digest of the run would be of it."""
+    written(tmp_path, "", "random.py")
+    plain = "def make(): return nn.Linear(4, 2)\n"
+    assert load_factory(f"{written(tmp_path, plain)}:make")
+    for line in ("import random\n", "from random import seed\n"):
+        with pytest.raises(Mistake, match=r"random is the name of another module.*random\.py: rename that"):
+            load_factory(f"{written(tmp_path, line + plain)}:make")
+    written(tmp_path, "import random\n", "layers_beside.py")
+    with pytest.raises(Mistake, match="random is the name of another module"):
+        load_factory(f"{written(tmp_path, 'import layers_beside' + chr(10) + plain)}:make")
+
+
 def test_a_file_that_changes_the_path_itself(tmp_path: Path) -> None:
     path = written(tmp_path, "import sys\nsys.path.clear()\ndef make(): return nn.Linear(4, 2)\n")
     paths = list(sys.path)
