@@ -26,6 +26,7 @@ from torch import Tensor
 
 from . import reduction as reductions
 from .budgets import FREE, Part
+from .digests import NOT_COMPARED, of_value
 from .errors import MixedSymbols
 from .expansion import Expansion
 from .recorded import NOTHING, Recorded, Told
@@ -61,7 +62,7 @@ class Symbols:
         self._counted: dict[int, int] = {}
         self.table: list[Part] = []
         self.budgets: list[int | None] = []
-        self._declared: dict[str, int] = {}
+        self._declared: dict[str, tuple[int, Threat]] = {}  # by content; held, since some are known by where they are
         if threat is not None:
             self.declare(threat)
         self._registry = Registry()
@@ -92,14 +93,15 @@ class Symbols:
         """Take the parts of a threat into the table; gives the number of the first."""
         if threat is self.threat and self.table:
             return 0  # the threat of the space stands first, and every batch asks for it
-        kinds = [[change.kind.value for change in clause.changes] for clause in threat.clauses]
-        name = f"{threat!r} {kinds}"
-        if name not in self._declared:
-            self._declared[name] = len(self.table)
+        content = of_value(threat)
+        if content.startswith(NOT_COMPARED):
+            content = f"{id(threat)}"
+        if content not in self._declared:
+            self._declared[content] = len(self.table), threat
             for clause in threat.clauses:
                 self.table += [Part(change.kind, len(self.budgets)) for change in clause.changes]
                 self.budgets.append(clause.budget)
-        return self._declared[name]
+        return self._declared[content][0]
 
     # --- rows -------------------------------------------------------------------------------------------------
 

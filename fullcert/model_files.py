@@ -130,7 +130,7 @@ def _require_neighbours(code: ast.AST, folder: Path) -> None:
         held, found = sys.modules.get(name), PathFinder.find_spec(name, [str(folder)])
         if held is None or name in _NEIGHBOURS or found is None or not isinstance(found.loader, SourceFileLoader):
             continue
-        if getattr(held, "__file__", None) != found.origin:
+        if Path(getattr(held, "__file__", None) or "").resolve() != Path(found.origin or "").resolve():
             raise Mistake(f"{name} is the name of another module, which would stand in for {found.origin}: rename that")
 
 

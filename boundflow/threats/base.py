@@ -156,7 +156,7 @@ def _digest(text: str) -> str:
 
 def _numbers_or_mask(given: Given, what: str) -> np.ndarray:
     """Whole numbers, or truths; bytes are numbers, which to torch are a mask."""
-    chosen = np.array(given.detach().cpu() if isinstance(given, Tensor) else given)
+    chosen = np.asarray(given.detach().cpu() if isinstance(given, Tensor) else given).copy()  # which stays as it is
     if chosen.size and chosen.dtype.kind not in "biu":
         raise ValueError(f"{what} are chosen by whole numbers or by a mask of truths, not by {chosen.dtype}")
     return chosen if chosen.dtype == bool else chosen.astype(np.int64)

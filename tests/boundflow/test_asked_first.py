@@ -103,3 +103,19 @@ def test_a_threat_keeps_what_it_was_given() -> None:
     ranges[:] = ranges[:, ::-1].copy()
     mask[:] = True
     assert [repr(threat) for threat in threats] == before
+
+
+class Quiet(bf.threats.AtMost):
+    """Says less of itself than it is."""
+
+    def __repr__(self) -> str:
+        return "Quiet()"
+
+
+def test_a_threat_is_known_by_what_it_is_and_not_by_what_it_says() -> None:
+    """Five samples of one would be counted against the budget of the other."""
+    one, five = (Quiet(k, bf.threats.Labels()) for k in (1, 5))
+    symbols = bf.Symbols(bf.threats.Linf(0.1))
+    first, second = symbols.declare(one), symbols.declare(five)
+    assert first != second and symbols.budgets == [None, 1, 5]
+    assert symbols.declare(Quiet(5, bf.threats.Labels())) == second, "and the same one is"
