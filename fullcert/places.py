@@ -40,20 +40,27 @@ class Places:
 
     def samples(self, name: str, wanted: list[Any], what: Path) -> np.ndarray:
         """The samples that stand on these lines, have these ids or numbers."""
-        known = self._known(name)
-        missing = [value for value in wanted if value not in known]
-        if missing:
-            raise Mistake(f"{what} names the {name} {missing[0]}, and no training row has it")
-        return np.array([known[value] for value in wanted], dtype=np.int64)
-
-    def _known(self, name: str) -> dict[Any, int] | range:
-        """Samples by their line or id; by their number they are what they are."""
         if name == "sample":
-            return range(len(self.rows))
-        if (name == "line" and self.lines is None) or (name == "id" and self.ids is None):
-            return {}
-        found = {self.told(sample)[name]: sample for sample in range(len(self.rows))}
-        return {str(value): sample for value, sample in found.items()} if name == "id" else found
+            known = {sample: [sample] for sample in wanted if sample in range(len(self.rows))}
+        else:
+            known = self._known(name)
+        for value in wanted:
+            if value not in known:
+                raise Mistake(f"{what} names the {name} {value}, and no training row has it")
+            if len(known[value]) > 1:
+                raise Mistake(
+                    f"{what} names the {name} {value}, which {len(known[value])} training rows have: say lines"
+                )
+        return np.array([known[value][0] for value in wanted], dtype=np.int64)
+
+    def _known(self, name: str) -> dict[Any, list[int]]:
+        """Samples by their line or id, which several can have."""
+        found: dict[Any, list[int]] = {}
+        if (self.lines if name == "line" else self.ids) is not None:
+            for sample in range(len(self.rows)):
+                place = self.told(sample)[name]
+                found.setdefault(str(place) if name == "id" else place, []).append(sample)
+        return found
 
 
 def of_training(options: Options, count: int) -> Places:
