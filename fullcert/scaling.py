@@ -9,6 +9,9 @@ Its numbers are another matter. Mean and deviation of a poisoned dataset are oth
 - a threat to labels alone leaves the features as they are, and every allowed dataset gives the same scaler: covered;
 - a scaler fitted beforehand on other data is a choice that was fixed before training, like the seed: declared;
 - a scaler fitted on data inside the threat is fixed at what was observed: declared, not covered, and `fit` warns.
+
+So ``scaler="auto"``, the default of the estimators, scales features of very different size where labels or targets
+alone are in doubt, and leaves them where features are, whose scaling has to be somebody's decision.
 """
 
 import warnings

@@ -12,11 +12,11 @@ except ModuleNotFoundError as error:
     raise ImportError("fullcert.sklearn needs scikit-learn: pip install scikit-learn") from error
 
 from fullcert.scaling import ScalerNotCovered
-from fullcert.sklearn.answers import CertifiedLabels, CertifiedProbabilities, CertifiedValues
-from fullcert.sklearn.checks import ClassWeightNotCovered, NothingCertified, UnscaledFeatures
+from fullcert.sklearn.answers import CertifiedLabels, CertifiedProbabilities, CertifiedValues, Withstood
+from fullcert.sklearn.checks import ClassWeightNotCovered, NothingCertified, NoThreat, UnscaledFeatures
 from fullcert.sklearn.classifier import CertifiedClassifier
 from fullcert.sklearn.regressor import CertifiedRegressor
-from fullcert.sklearn.through import certified_score, predict_certified, predict_proba_certified
+from fullcert.sklearn.through import certified_score, predict_certified, predict_proba_certified, withstands
 
 __all__ = [
     "CertifiedClassifier",
@@ -25,10 +25,13 @@ __all__ = [
     "CertifiedRegressor",
     "CertifiedValues",
     "ClassWeightNotCovered",
+    "NoThreat",
     "NothingCertified",
     "ScalerNotCovered",
     "UnscaledFeatures",
+    "Withstood",
     "certified_score",
     "predict_certified",
     "predict_proba_certified",
+    "withstands",
 ]

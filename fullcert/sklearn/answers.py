@@ -47,6 +47,20 @@ class CertifiedProbabilities:
     upper: np.ndarray
 
 
+@dataclass(frozen=True)
+class Withstood:
+    """For each prediction the largest value at which no allowed data can change it: -1 where not even at none.
+
+    ``unit`` is "k" touched samples, "epsilon" of a move, or a "share" of radii that differ by feature. Nothing was
+    asked beyond ``most``.
+    """
+
+    label: np.ndarray
+    value: np.ndarray
+    unit: str
+    most: float
+
+
 def conventional(outputs: np.ndarray) -> np.ndarray:
     """One number a row where there is one output, as scikit-learn has it."""
     return outputs[:, 0] if outputs.shape[1] == 1 else outputs

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import torch
 from sklearn.base import BaseEstimator
+from sklearn.preprocessing import StandardScaler
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import nn
@@ -24,19 +25,23 @@ from boundflow.recipe import DOMAINS
 from boundflow.threats import AtMost, Linf, Removal, Threat
 from fullcert import losses, recipes
 from fullcert.models import ACTIVATIONS
-from fullcert.scaling import scaling
+from fullcert.scaling import changes_features, scaling
 from fullcert.sklearn.checks import (
     about_missing,
     check_radius,
     check_scaled,
+    check_threatened,
     check_trained,
     chosen,
+    counted,
     known,
     moves,
     positive,
+    unscaled,
 )
 from fullcert.training import DTYPES, OPTIMIZERS
 
+AUTO = "auto"
 GIVEN = ("momentum", "epochs", "batch_size", "order")  # what goes by rule unless it is given, and the learning rate
 
 
@@ -45,11 +50,11 @@ class CertifiedEstimator(BaseEstimator):
     """What both estimators share. A dataclass writes the constructor that scikit-learn wants: it stores and no more."""
 
     epsilon: Any = 0.0  # every training feature moved by at most this: a number, or one per feature
-    at_most: int | None = None  # only so many samples are moved
-    remove: int = 0  # at most so many samples removed: weight 0 in their slots
+    at_most: float | None = None  # only so many samples are moved; below 1, such a share of them
+    remove: float = 0  # at most so many samples removed, or such a share: weight 0 in their slots
     threat: Threat | None = None  # any threat, instead of the numbers
     test_epsilon: Any = 0.0  # every feature of an input moved by at most this, unless a call says otherwise
-    scaler: Any = None  # StandardScaler() and others that are affine: the threat is then in raw units
+    scaler: Any = "auto"  # StandardScaler() and others that are affine, or None; "auto": where needed and covered
     scaled: str | None = None  # "beforehand": the data come scaled by numbers fixed beforehand
     hidden: tuple[int, ...] = ()  # widths of hidden layers; none: a linear model, which starts from zero
     activation: str = "tanh"
@@ -83,10 +88,12 @@ class CertifiedEstimator(BaseEstimator):
         self, x: np.ndarray, targets: np.ndarray, outputs: int, loss: str, weights: np.ndarray | None = None
     ) -> bf.Certificate:
         """Train on the observed data, and on every dataset the threat allows."""
-        self.threat_ = self._made_threat(x.shape[1])
-        if self.scaler is None and self.scaled is None and self.learning_rate is None:
+        self.threat_ = self._made_threat(*x.shape)
+        check_threatened(self.threat_)
+        scaler = self._scaler(x)
+        if scaler is None and self.scaled is None and self.learning_rate is None:
             check_scaled(x)
-        used = scaling(self.scaler, self.scaled, x, self.threat_, type(self).__name__)
+        used = scaling(scaler, self.scaled, x, self.threat_, type(self).__name__)
         optimizer, taken = chosen("optimizer", self.optimizer, OPTIMIZERS)
         known("domain", self.domain, DOMAINS)
         values = self._recipe(loss, outputs)
@@ -117,6 +124,14 @@ class CertifiedEstimator(BaseEstimator):
         check_trained(certificate)
         return certificate
 
+    def _scaler(self, x: np.ndarray) -> Any:
+        """The scaler; "auto" scales features that need it, where that is covered and the network is one of ours."""
+        if not isinstance(self.scaler, str):
+            return self.scaler
+        known("scaler", self.scaler, (AUTO,))
+        own = self.model is not None or self.scaled is not None or self.learning_rate is not None
+        return None if own or changes_features(self.threat_) or not unscaled(x) else StandardScaler()
+
     def _given(self) -> list[bool]:
         """Which of the numbers that go by rule were given."""
         return [getattr(self, name) is not None for name in ("learning_rate", *GIVEN)]
@@ -139,7 +154,7 @@ class CertifiedEstimator(BaseEstimator):
         self.recipe_ = recipes.record(faced, values, rate)
         return values
 
-    def _made_threat(self, features: int) -> Threat:
+    def _made_threat(self, samples: int, features: int) -> Threat:
         if self.threat is not None:
             if not isinstance(self.threat, Threat):
                 raise ValueError(f"threat must be one of boundflow.threats, not {self.threat!r}")
@@ -154,14 +169,15 @@ class CertifiedEstimator(BaseEstimator):
         moved = ([Linf(self.epsilon)] if positive(self.epsilon) else []) + self._moved_targets()
         parts = [functools.reduce(operator.and_, moved)] if moved else []
         if self.at_most is not None:
-            parts = [AtMost(self.at_most, part) for part in parts]
-        parts += self._flipped() + ([AtMost(self.remove, Removal())] if self.remove else [])
+            parts = [AtMost(counted("at_most", self.at_most, samples), part) for part in parts]
+        parts += self._flipped(samples)
+        parts += [AtMost(counted("remove", self.remove, samples), Removal())] if self.remove else []
         return functools.reduce(operator.and_, parts) if parts else Linf(0.0)
 
     def _moved_targets(self) -> list[Threat]:
         return []
 
-    def _flipped(self) -> list[Threat]:
+    def _flipped(self, samples: int) -> list[Threat]:
         return []
 
     def _network(self, features: int, outputs: int, seed: int, scale: float) -> nn.Module:
@@ -213,9 +229,14 @@ class CertifiedEstimator(BaseEstimator):
 
     def _answers(self, X: Any, epsilon: Any, threat: Threat | None, cuts: int) -> bf.Prediction:
         """What every model puts out; without a threat every feature is moved by ``epsilon`` or ``test_epsilon``."""
+        x, epsilon = self._asked(X, epsilon, threat)
+        return self.certificate_.predict(x, epsilon, threat=threat, cuts=cuts)
+
+    def _asked(self, X: Any, epsilon: Any, threat: Threat | None) -> tuple[torch.Tensor, Any]:
+        """Inputs as the certificate takes them, and how far each feature of them has moved."""
         check_is_fitted(self, "certificate_")
         x = validate_data(self, X, reset=False, **self._checks(self.threat_, threat))
         if epsilon is None:
             epsilon = 0.0 if threat is not None else self.test_epsilon
         check_radius("epsilon", epsilon, x.shape[1])
-        return self.certificate_.predict(torch.tensor(x), epsilon, threat=threat, cuts=cuts)
+        return torch.tensor(x), epsilon

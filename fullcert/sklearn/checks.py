@@ -1,5 +1,7 @@
 """What the estimators refuse and warn of: ValueErrors, as scikit-learn wants them, and warnings one can filter."""
 
+import fractions
+import numbers
 import warnings
 from collections.abc import Collection, Mapping
 from typing import Any
@@ -23,6 +25,10 @@ class UnscaledFeatures(UserWarning):
     """Features of very different size: a few steps learn from the largest alone."""
 
 
+class NoThreat(UserWarning):
+    """Nothing is said to be wrong with the data: what is certain is certain of these data alone."""
+
+
 class ClassWeightNotCovered(UserWarning):
     """Weights were taken from labels inside the threat: they are fixed and declared, not covered."""
 
@@ -39,6 +45,31 @@ def check_trained(certificate: bf.Certificate) -> None:
             NothingCertified,
             stacklevel=4,  # the caller of fit
         )
+
+
+def check_threatened(threat: Threat) -> None:
+    """Warn where nobody was said to have touched anything: every answer is then certain, and none means anything."""
+    if not any(map(moves, threat.changes)):
+        warnings.warn(
+            "there is no threat, so nothing was certified against: say what may be wrong with the data, for instance "
+            "flip_labels=5, or epsilon=0.1",
+            NoThreat,
+            stacklevel=4,  # the caller of fit
+        )
+
+
+def counted(name: str, value: float, samples: int) -> int:
+    """How many samples a number means: so many, or, below 1, such a share of them, rounded down."""
+    if isinstance(value, bool) or not isinstance(value, numbers.Real) or value < 0:
+        raise ValueError(f"{name} must be at least 1 sample, or a share of them below 1, not {value!r}")
+    if value >= 1 or value == 0:
+        if int(value) != value:
+            raise ValueError(f"{name} must be a whole number of samples, or a share of them below 1, not {value!r}")
+        return int(value)
+    count = int(fractions.Fraction(repr(float(value))) * samples)  # 0.07 of 100 is 7
+    if not count:
+        raise ValueError(f"{name}={value!r} of {samples} samples is not even one: give a larger share, or a number")
+    return count
 
 
 def check_radius(name: str, radius: Any, features: int) -> None:
@@ -73,13 +104,20 @@ def moves(change: Change) -> bool:
     return not (isinstance(change, Linf) and not bool((change.epsilon > 0).any()))
 
 
-def check_scaled(x: np.ndarray) -> None:
-    """Warn of features that are to be scaled first: the default steps are for numbers of about unit size."""
+def unscaled(x: np.ndarray) -> tuple[float, float] | None:
+    """The smallest and the largest deviation of features that are to be scaled first; None: they are of unit size."""
     deviation = np.nanstd(x, axis=0)
     deviation = deviation[deviation > 0]
-    if len(deviation) and (deviation.max() > LARGE or deviation.max() > SPREAD * deviation.min()):
+    far = len(deviation) and (deviation.max() > LARGE or deviation.max() > SPREAD * deviation.min())
+    return (deviation.min(), deviation.max()) if far else None
+
+
+def check_scaled(x: np.ndarray) -> None:
+    """Warn of features that are to be scaled first: the default steps are for numbers of about unit size."""
+    far = unscaled(x)
+    if far is not None:
         warnings.warn(
-            f"the features vary by {deviation.min():.2g} to {deviation.max():.2g}, and the steps are for about 1: give "
+            f"the features vary by {far[0]:.2g} to {far[1]:.2g}, and the steps are for about 1: give "
             "scaler=StandardScaler(), or scale them before",
             UnscaledFeatures,
             stacklevel=4,  # the caller of fit

@@ -21,12 +21,13 @@ from fullcert import losses
 from fullcert.sklearn.answers import (
     CertifiedLabels,
     CertifiedProbabilities,
+    Withstood,
     bounded_probabilities,
     conventional,
     probabilities,
 )
 from fullcert.sklearn.certified import CertifiedEstimator
-from fullcert.sklearn.checks import ClassWeightNotCovered, check_certifies, known
+from fullcert.sklearn.checks import ClassWeightNotCovered, check_certifies, counted, known
 from fullcert.sklearn.weights import combined
 
 LOG, SQUARED = "log", "squared"
@@ -43,12 +44,12 @@ def _is_logistic(estimator: Any) -> bool:
 class CertifiedClassifier(ClassifierMixin, CertifiedEstimator):
     """A classifier that says which of its labels no allowed training data could have changed.
 
-    ``flip_labels``: at most so many training labels are wrong. ``loss``: "log", the logistic loss, or "squared", least
-    squares onto one-hot labels, in which labels are linear: with more than two classes it certifies more flips. With
-    "log" a model for two classes has one output.
+    ``flip_labels``: at most so many training labels are wrong; below 1, such a share of them. ``loss``: "log", the
+    logistic loss, or "squared", least squares onto one-hot labels, in which labels are linear: with more than two
+    classes it certifies more flips. With "log" a model for two classes has one output.
     """
 
-    flip_labels: int = 0
+    flip_labels: float = 0
     loss: str = LOG
     class_weight: Any = None  # "balanced", or a number for each class: of the recorded labels, fixed before training
 
@@ -97,8 +98,8 @@ class CertifiedClassifier(ClassifierMixin, CertifiedEstimator):
                 stacklevel=3,  # the caller of fit
             )
 
-    def _flipped(self) -> list[Threat]:
-        return [AtMost(self.flip_labels, Labels())] if self.flip_labels else []
+    def _flipped(self, samples: int) -> list[Threat]:
+        return [AtMost(counted("flip_labels", self.flip_labels, samples), Labels())] if self.flip_labels else []
 
     def decision_function(self, X: Any) -> np.ndarray:
         """What the plain model puts out: (n,) for two classes, positive for the second; (n, classes) for more."""
@@ -122,6 +123,18 @@ class CertifiedClassifier(ClassifierMixin, CertifiedEstimator):
         label = self.classes_[answer.label.numpy()]
         return CertifiedLabels(label, answer.certified.numpy(), lower, upper, answer.margin.numpy())
 
+    def withstands(
+        self, X: Any, epsilon: Any = None, threat: Threat | None = None, over: str | None = None
+    ) -> Withstood:
+        """For each label how many samples can be touched, or how far they can be moved, without changing it.
+
+        ``epsilon`` and ``threat`` are about the inputs, as in `predict_certified`. ``over`` says what is varied, "k" or
+        "epsilon", where both could be.
+        """
+        x, epsilon = self._asked(X, epsilon, threat)
+        found = self.certificate_.withstands(x, epsilon, threat=threat, over=over)
+        return Withstood(self.classes_[found.label.numpy()], found.value.numpy(), found.unit, found.most)
+
     def certified_score(
         self, X: Any, y: Any, epsilon: Any = None, threat: Threat | None = None, cuts: int = 0
     ) -> float:
@@ -134,6 +147,14 @@ class CertifiedClassifier(ClassifierMixin, CertifiedEstimator):
     def predict_proba(self, X: Any) -> np.ndarray:
         """The probabilities of the classes, from the plain model."""
         return probabilities(torch.from_numpy(self._outputs(X))).numpy()
+
+    @available_if(_is_logistic)
+    def predict_log_proba(self, X: Any) -> np.ndarray:
+        """The logarithms of `predict_proba`, which do not become minus infinity where a probability rounds to 0."""
+        outputs = torch.from_numpy(self._outputs(X))
+        if outputs.shape[1] == 1:
+            return torch.nn.functional.logsigmoid(torch.cat((-outputs, outputs), 1)).numpy()
+        return torch.log_softmax(outputs, 1).numpy()
 
     @available_if(_is_logistic)
     def predict_proba_certified(

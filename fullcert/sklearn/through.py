@@ -38,6 +38,12 @@ def predict_proba_certified(estimator: Any, X: Any, **options: Any) -> Any:
     return inner.predict_proba_certified(x, **options)
 
 
+def withstands(estimator: Any, X: Any, **options: Any) -> Any:
+    """`withstands` of the estimator at the end of a pipeline, a search or a frozen one."""
+    inner, x = reached(estimator, X)
+    return inner.withstands(x, **options)
+
+
 def certified_score(estimator: Any, X: Any, y: Any, **options: Any) -> float:
     """`certified_score` of the estimator at the end of a pipeline, a search or a frozen one: a scorer."""
     inner, x = reached(estimator, X)

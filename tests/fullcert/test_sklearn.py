@@ -36,12 +36,16 @@ from fullcert.sklearn import (
     CertifiedRegressor,
     ClassWeightNotCovered,
     NothingCertified,
+    NoThreat,
     ScalerNotCovered,
     UnscaledFeatures,
     certified_score,
     predict_certified,
     predict_proba_certified,
+    withstands,
 )
+
+pytestmark = pytest.mark.filterwarnings("ignore::fullcert.sklearn.NoThreat")  # many tests ask about plain training
 
 QUICK = {"epochs": 6, "order": 5}
 
@@ -372,7 +376,7 @@ def test_void_bounds_and_divergence_are_said() -> None:
     assert np.isinf(answer.width).all() and void.certified_score(x, y / y.std()) == -np.inf
     assert np.isfinite(void.predict(x)).all()
     with pytest.raises(ValueError, match="training diverged: scale the features"), pytest.warns(UnscaledFeatures):
-        CertifiedRegressor(dtype="float32").fit(1e6 * x, y)
+        CertifiedRegressor(dtype="float32", scaler=None).fit(1e6 * x, y)
 
 
 @pytest.mark.parametrize(
@@ -545,9 +549,67 @@ def test_unscaled_features_and_nothing_certified_are_said() -> None:
     x, y = load_wine(return_X_y=True)
     with pytest.warns(UnscaledFeatures, match="scaler=StandardScaler"), warnings.catch_warnings():
         warnings.simplefilter("ignore", NothingCertified)
-        CertifiedClassifier(flip_labels=1).fit(x, y)
+        CertifiedClassifier(flip_labels=1, scaler=None).fit(x, y)
     with pytest.warns(NothingCertified, match="label that is certain"):
         CertifiedClassifier(flip_labels=60, scaler=StandardScaler()).fit(x, y)
+
+
+def test_unscaled_features_are_scaled_where_that_is_covered() -> None:
+    """Wrong labels leave the features as they are; moved features do not, and their scaling is somebody's decision."""
+    x, y = load_wine(return_X_y=True)
+    scaled = CertifiedClassifier(flip_labels=1).fit(x, y)
+    assert scaled.certificate_.record["preprocessing"].endswith("the same in every allowed dataset: covered")
+    by_hand = CertifiedClassifier(flip_labels=1, scaler=StandardScaler()).fit(x, y)
+    assert np.array_equal(scaled.decision_function(x), by_hand.decision_function(x))
+    small = CertifiedClassifier(flip_labels=1).fit(x / x.std(0), y)  # of unit size: left alone
+    assert small.certificate_.record["preprocessing"] == "none by the estimator"
+    with pytest.warns(UnscaledFeatures), warnings.catch_warnings():
+        warnings.simplefilter("ignore", NothingCertified)
+        moved = CertifiedClassifier(epsilon=0.01).fit(x, y)
+    assert moved.certificate_.record["preprocessing"] == "none by the estimator"
+
+
+@pytest.mark.parametrize("estimator", [CertifiedClassifier, CertifiedRegressor])
+def test_without_a_threat_nothing_is_certified_against_and_that_is_said(estimator: type) -> None:
+    x, y = two_classes()
+    with pytest.warns(NoThreat, match="nothing was certified against"):
+        estimator(**QUICK).fit(x, (y == "yes").astype(float))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", NoThreat)
+        estimator(epsilon=0.001, **QUICK).fit(x, (y == "yes").astype(float))
+
+
+@pytest.mark.filterwarnings("ignore::fullcert.sklearn.NothingCertified")  # 29 wrong labels of 100
+def test_a_share_of_the_samples_is_so_many_of_them() -> None:
+    """Rounded down, in decimals as they were typed: 0.07 of 100 are 7 and not 6."""
+    x, y = make_classification(100, 3, n_informative=2, n_redundant=0, random_state=0)
+    for share, count in ((0.05, 5), (0.07, 7), (0.29, 29), (0.019, 1), (3, 3), (3.0, 3)):
+        assert repr(CertifiedClassifier(flip_labels=share, **QUICK).fit(x, y).threat_) == f"AtMost({count}, Labels())"
+    for wrong, words in ((0.001, "not even one"), (1.5, "whole number"), (-0.1, "at least 1"), (True, "at least 1")):
+        with pytest.raises(ValueError, match=words):
+            CertifiedClassifier(flip_labels=wrong, **QUICK).fit(x, y)
+    assert repr(CertifiedClassifier(remove=0.02, **QUICK).fit(x, y).threat_) == "AtMost(2, Removal())"
+
+
+@pytest.mark.parametrize("data", [two_classes, three_classes])
+def test_logarithms_of_probabilities(data) -> None:
+    x, y = data()
+    fitted = CertifiedClassifier(**QUICK).fit(x, y)
+    assert np.allclose(fitted.predict_log_proba(x), np.log(fitted.predict_proba(x)), rtol=1e-12)
+    assert np.isfinite(fitted.predict_log_proba(1e6 * x)).all()  # where a probability rounds to 0
+    assert not hasattr(CertifiedClassifier(loss="squared"), "predict_log_proba")
+
+
+def test_what_labels_withstand_is_what_smaller_numbers_certify() -> None:
+    """The largest k of one fit certifies what a fit for that k certifies or more, and nothing beyond its own."""
+    x, y = two_classes()
+    fitted = CertifiedClassifier(flip_labels=3, **QUICK).fit(x, y)
+    found = fitted.withstands(x)
+    assert found.unit == "k" and found.most == 3 and set(found.label) <= {"no", "yes"}
+    assert np.array_equal(found.value >= 3, fitted.predict_certified(x).certified)
+    assert np.array_equal(found.label, fitted.predict(x))
+    pipe = make_pipeline(StandardScaler(), CertifiedClassifier(flip_labels=3, **QUICK)).fit(x, y)
+    assert withstands(pipe, x).value.shape == (len(x),)
 
 
 def test_without_a_threat_the_linear_model_is_near_logistic_regression() -> None:
