@@ -23,7 +23,7 @@ from ..rule_table import aten, rule
 from ..sample_axis import SampleAxis
 from ..sets import Check, Set, as_set
 from ..states import Linear, Remainder, States
-from ..thread_context import thread
+from ..thread_context import Arithmetic, thread, using
 from .constants import constant
 from .linear import broadcast, combination
 from .products import hull, mul
@@ -41,7 +41,8 @@ def _ends(x: Operand, other: Set | Tensor) -> tuple[Tensor, Tensor]:
 @lru_cache(maxsize=256)
 def _number(x: float, dtype: torch.dtype, device: torch.device, outward: bool) -> Set:
     """A number as a set, which comparisons only read; what it stands for depends on whether roundings are charged."""
-    return constant(x, dtype, device)
+    with using(Arithmetic(outward)):
+        return constant(x, dtype, device)
 
 
 def _condition(certain: Tensor, impossible: Tensor, *operands: Operand) -> Set:
