@@ -213,8 +213,9 @@ def _radii(recipe: Recipe, certificate: bf.Certificate) -> list[dict[str, float]
 
 
 def radii_of(recipe: Recipe) -> list[float]:
+    """None, the radius of the run to the last digit, and others around it."""
     base = recipe.options.test_epsilon or recipe.options.epsilon or 0.001
-    return [0.0, *(float(f"{base * factor:.3g}") for factor in RADII)]
+    return [0.0, *(base if factor == 1 else float(f"{base * factor:.3g}") for factor in RADII)]
 
 
 def _moved(recipe: Recipe, epsilon: float) -> Threat | None:
@@ -268,7 +269,7 @@ def plane(recipe: Recipe, certificate: bf.Certificate) -> dict[str, Any]:
         "down": [float(down[0]), float(down[-1])],
         "points": POINTS,
         "epsilons": epsilons,
-        "start": epsilons.index(min(epsilons, key=lambda e: abs(e - recipe.options.test_epsilon))),
+        "start": epsilons.index(recipe.options.test_epsilon),  # what the claim of the run is about
         "certified": _marks(certificate, grid, epsilons),
         "nominal": plain,
         "train": [list(point) for point in points],

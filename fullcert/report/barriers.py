@@ -1,7 +1,7 @@
 """The decision barriers of a two-dimensional task as one SVG file that follows the reader's light or dark mode.
 
-It is drawn at a test radius where the undecided band can be seen: that of the run if it can be seen there, and else the
-smallest one at which at least 6 % of the plane is undecided.
+It is drawn at the test radius of the run, however thin the undecided band is there: a picture at another radius would
+stand beside a claim that it does not show.
 """
 
 from html import escape
@@ -10,27 +10,13 @@ from typing import Any
 
 from fullcert.numerals import number
 from fullcert.report import regions
-from fullcert.report.outlines import UNDECIDED
-
-SEEN, TOO_MUCH = 0.06, 0.6  # shares of the plane
-
-
-def visible(plane: dict[str, Any]) -> int:
-    """The place of a radius at which the undecided band can be seen."""
-    start = int(plane.get("start", 0))
-    open_shares = [cells.count(UNDECIDED) / max(1, len(cells)) for cells in plane["certified"]]
-    if SEEN <= open_shares[start] <= TOO_MUCH:
-        return start
-    fitting = [place for place, share in enumerate(open_shares) if SEEN <= share <= TOO_MUCH]
-    return fitting[0] if fitting else start
 
 
 def drawn(evaluation: dict[str, Any]) -> str | None:
     """The picture of a run, if its inputs are points of a plane."""
     if evaluation["plane"] is None:
         return None
-    plane = evaluation["plane"]
-    picture = regions.picture({**plane, "start": visible(plane)}, evaluation["classes"], {})
+    picture = regions.picture(evaluation["plane"], evaluation["classes"], {})
     shown, height = picture.radii[picture.start], picture.top + picture.height
     width = picture.left + picture.width + 14
     style = (files("fullcert.report") / "templates" / "barriers.css").read_text("utf-8")

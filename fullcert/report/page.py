@@ -21,7 +21,7 @@ from markupsafe import Markup
 
 from fullcert.beside import require_format
 from fullcert.numerals import above, below, count, nearest, number, percent, width
-from fullcert.report import barriers, claims, decisions, regions
+from fullcert.report import claims, decisions, regions
 from fullcert.report.charts import Bar, Chart, Line, Row, bar_chart, line_chart
 from fullcert.report.features import feature_chart
 
@@ -301,8 +301,7 @@ def picture(evaluation: dict[str, Any]) -> regions.Picture | None:
         for entry in evaluation["radii"]
         if entry.get("certified_accuracy") is not None
     }
-    plane = evaluation["plane"]
-    return regions.picture({**plane, "start": barriers.visible(plane)}, evaluation["classes"], shares)
+    return regions.picture(evaluation["plane"], evaluation["classes"], shares)
 
 
 # --- samples ------------------------------------------------------------------------------------------------------

@@ -14,7 +14,8 @@ import pytest
 from playwright.sync_api import Browser, Locator, Page, Route, expect, sync_playwright
 
 from fullcert import numerals, report
-from fullcert.report import axes, charts, claims, outlines, page
+from fullcert.numerals import number
+from fullcert.report import axes, barriers, charts, claims, outlines, page
 
 HOSTILE = "</script><script>alert(1)</script><!--\u2028\u2029 \"'&<b>"
 POINTS = 30
@@ -99,6 +100,7 @@ def evaluation(samples: int = 200, **changes: Any) -> dict[str, Any]:
             "down": [-1.0, 1.0],
             "points": POINTS,
             "epsilons": EPSILONS,
+            "start": 2,
             "certified": [cells(0.02 + epsilon) for epsilon in EPSILONS],
             "nominal": cells(-1),
             "train": [[math.sin(k), math.cos(2 * k), k % 2] for k in range(60)],
@@ -479,7 +481,7 @@ def test_the_slider_moves_the_picture_and_its_words(opened: Opened) -> None:
     expect(words).to_have_text(
         re.compile(r"^Test radius 0\.1: .* of the plane is certified; certified accuracy .* 80\.0 %")
     )
-    assert slider.input_value() == "2"  # where the picture is: the band can be seen there
+    assert slider.input_value() == "2"  # the radius of the run
     first = shown.locator("path").first.get_attribute("d")
     slider.focus()
     page.keyboard.press("ArrowLeft")
@@ -808,11 +810,15 @@ def test_a_regression_lists_the_widest_bounds(opened: Opened) -> None:
     assert widths == sorted(widths, reverse=True) and len(widths) == 12
 
 
-def test_barriers_are_drawn_where_the_band_can_be_seen() -> None:
-    drawn = report.barriers.drawn(evaluation())
+@pytest.mark.parametrize("start", range(len(EPSILONS)))
+def test_barriers_are_drawn_at_the_radius_of_the_run(start: int) -> None:
+    """However thin the band is there: the claim beside the picture is about this radius and no other."""
+    one = evaluation(plane={**evaluation()["plane"], "start": start})
+    drawn = barriers.drawn(one)
     assert drawn is not None and drawn.startswith("<svg ") and "prefers-color-scheme: dark" in drawn
-    assert "test radius 0.1" in drawn and report.barriers.drawn(evaluation(plane=None)) is None
+    assert f"test radius {number(EPSILONS[start])}:" in drawn and barriers.drawn(evaluation(plane=None)) is None
     ElementTree.fromstring(drawn)
+    assert f'step="1" value="{start}"' in report.render(one)
 
 
 def test_the_curve_says_on_which_samples_it_was_measured() -> None:
