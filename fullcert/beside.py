@@ -113,6 +113,8 @@ class Beside:
 
     def found(self) -> dict[str, Data]:
         """What was found out about the run afterwards, by the names of its sections in the report."""
+        if (self.run / runs.VIOLATION).exists():
+            raise Mistake(f"{runs.VIOLATION} in {self.run} is a dataset that an attack found to refute its certificate")
         return {section: self.read(name) for section, name in runs.BESIDE.items() if (self.run / name).is_file()}
 
     @contextmanager

@@ -1,6 +1,7 @@
 """Evidence for a saved certificate that does not rest on the file: its training again, and trainings of other datasets.
 
-    rerun       the same training once more gives the same bytes; from another machine, the same bounds up to rounding
+    rerun       the same training once more gives the same bytes, and the same numbers for its report; from another
+                machine, the same bounds up to rounding
     trainings   plain PyTorch trainings on datasets that the threat allows end inside the bounds, and their answers too
     balls       the same in ball arithmetic: results in real numbers, enclosed to 50 digits, lie inside the bounds
 
@@ -21,9 +22,7 @@ from torch import Tensor
 
 import boundflow as bf
 from boundflow.identity import of_tensors
-from fullcert import ball_training, identity, plain_training, runs, voting
-from fullcert.beside import Beside
-from fullcert.evaluation import on_test, samples
+from fullcert import ball_training, figures, identity, plain_training, runs, voting
 from fullcert.mistakes import Mistake
 from fullcert.model_files import is_file
 from fullcert.plain_training import NotTrained
@@ -108,7 +107,7 @@ def rerun(run: Path, recipe: Recipe, elsewhere: bool, progress: Progress) -> str
         path = Path(folder) / runs.CERTIFICATE
         again.save(path)
         if path.read_bytes() == (run / runs.CERTIFICATE).read_bytes():
-            return f"the same training gave the same bytes, and {answers(run, recipe)}"
+            return "the same training gave the same bytes" + numbers(run, recipe, again, True, progress)
         made = bf.load(path, recipe.initial if is_file(recipe.options.model) else None)
     kept = bf.load(run / runs.CERTIFICATE, recipe.initial if is_file(recipe.options.model) else None)
     different = differences(kept.record, made.record)
@@ -121,39 +120,33 @@ def rerun(run: Path, recipe: Recipe, elsewhere: bool, progress: Progress) -> str
             "machine, device or number of threads, --elsewhere compares the bounds"
         )
     why = "; ".join(different.values()) or "made elsewhere"
-    return f"not the same bytes ({why}), but {compared(kept, made)}, and {answers(run, recipe)}"
+    agree = compared(kept, made)
+    return f"not the same bytes ({why}), but {agree}{numbers(run, recipe, again, False, progress)}"
+
+
+def numbers(run: Path, recipe: Recipe, again: bf.Certificate | bf.Ensemble, exactly: bool, progress: Progress) -> str:
+    """That the numbers of the report are those of the training made again; where there are none, nothing is said."""
+    if not (run / runs.EVALUATION).is_file():
+        return ""
+    with refuted():
+        other = figures.differ(run, recipe, again, exactly, progress)
+    if other is not None:
+        raise Refuted(f"the same training says something else of the test samples: {other}")
+    return ", and the same numbers for its report" if exactly else ", and so do the headlines of their reports"
 
 
 def rerun_members(run: Path, recipe: Recipe, progress: Progress) -> str:
     """Train all members once more, and compare their bytes."""
     kept = runs.certificates(run)
     with tempfile.TemporaryDirectory() as folder:
-        voting.trained(recipe, Path(folder), progress, lambda: None)
+        again = voting.trained(recipe, Path(folder), progress, lambda: None)
         if {path.name for path in kept} != {path.name for path in Path(folder).glob("member-*")}:
             raise Refuted("the same training gave other members")
         for path in kept:
             if path.read_bytes() != (Path(folder) / path.name).read_bytes():
                 raise Refuted(f"the same training gave other bytes for {path.name}; bounds of members are not compared")
-    return f"the same trainings gave the same bytes for all {len(kept)} certificates, and {answers(run, recipe)}"
-
-
-def answers(run: Path, recipe: Recipe) -> str:
-    """Whether the certificate answers the test samples as the report says."""
-    model = recipe.initial if is_file(recipe.options.model) else None
-    ensemble = voting.opened(run, model)
-    if ensemble is not None:
-        made = voting.Tested(recipe, ensemble, lambda what: None).samples()
-    else:
-        made = samples(recipe, on_test(recipe, bf.load(run / runs.CERTIFICATE, model)))
-    with refuted():
-        shown = Beside(run).evaluation["samples"]
-    names = ["row", "line", "id", "true", "certified", "withstands"]
-    if not recipe.task.regression:  # there it is a number, of which another machine may have other last digits
-        names.append("label")
-    told = [[[row.get(name) for name in names] for row in part] for part in (made, shown)]
-    if told[0] != told[1]:
-        raise Refuted(f"{runs.EVALUATION} has other answers for the test samples than the certificate")
-    return f"the report has its answers for all {len(made)} test samples"
+    told = f"the same trainings gave the same bytes for all {len(kept)} certificates"
+    return told + numbers(run, recipe, again, True, progress)
 
 
 def differences(kept: dict[str, Any], made: dict[str, Any]) -> dict[str, str]:

@@ -30,7 +30,6 @@ EARLIER = (1,)  # its signatures were made over some of the files
 # the commands that write into the folder of a finished run, after which it is to be signed again
 ADDERS = {
     **{name: WRITERS[name] for name in runs.BESIDE.values()},
-    runs.VIOLATION: WRITERS[runs.ATTACK],
     runs.REPORT: "fullcert report RUN",
 }
 

@@ -6,6 +6,7 @@
     network     the layers that it describes give the answers that it holds; a network of your own is not made here
     parts       options and columns are those that the certificate was made with, and members are of one run
     members     of a vote: all certificates that its list names are there, and each member is one training
+    results     the numbers beside the certificate are about it, and contradict neither it nor each other
     signature   the holder of a key has signed these very files, and there is none beside them
     rerun, trainings, balls     evidence that does not rest on the file (`evidence.py`), where it was asked for
 
@@ -20,6 +21,7 @@ from typing import Any
 import boundflow as bf
 from boundflow import certificate_files, files
 from fullcert import evidence, identity, runs, signing, voting
+from fullcert.beside import Beside
 from fullcert.evidence import Skip
 from fullcert.mistakes import Mistake
 
@@ -64,7 +66,7 @@ def checks(
     found = of_members(paths) if voting.votes(run) else of_certificate(paths[0])
     found.append(parts(run, found))
     found += [listed(run, found)] if voting.votes(run) else []
-    found.append(signed())
+    found += [results(run, found), signed()]
     if asked.anything:
         found += gathered(run, asked, all_held(found), progress)
     return [signed() if check.check == "signature" else check for check in found]
@@ -220,6 +222,22 @@ CHECKS: dict[str, Callable[[Path], str]] = {
     "content": has_content,
     "network": has_network,
 }
+
+
+def results(run: Path, certificate: list[Check]) -> Check:
+    """Whether the numbers beside a certificate are about it, and fit together; not whether they are its answers."""
+    if not all_held(certificate):
+        return Check("results", NOT_DONE, "a check before it failed")
+    if not (run / runs.EVALUATION).is_file():
+        return Check("results", NOT_DONE, f"there is no {runs.EVALUATION}, of which a report is made")
+    try:
+        beside = Beside(run)
+        about = [runs.EVALUATION, runs.METRICS, *(runs.BESIDE[name] for name in beside.found())]
+        beside.read(runs.METRICS)
+    except Mistake as mistake:
+        return Check("results", FAILED, str(mistake))
+    told = "are about this certificate, and fit it and each other; that they are its answers, --rerun shows"
+    return Check("results", HELD, f"{', '.join(about)} {told}")
 
 
 def signature(run: Path, key: Path | None) -> Callable[[], Check]:

@@ -38,7 +38,7 @@ def verify(
     json: results.Json = None,
     quiet: results.Quiet = False,
 ) -> None:
-    """Check the format, digest and content of a certificate, and with --key its signature; exit with 0 if all hold.
+    """Check a certificate, the results beside it, and with --key the signature of all files; exit with 0 if all hold.
 
     With --rerun, --trainings and --balls it is also trained again, and others are trained. Exit code 2: the file does
     not hold; 3: the training again gave something else; 4: a plain training was outside; 5: an exact one was; 6: a

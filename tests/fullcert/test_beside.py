@@ -201,6 +201,12 @@ def test_a_vote_says_nothing_beyond_all_of_its_samples(command: Command, made: P
     assert "say nothing beyond 90" in sentence(command("report", run))
 
 
+def test_a_certificate_that_was_refuted_is_neither_shown_nor_signed(command: Command, made: Path, run: Path) -> None:
+    (run / "violation.npz").write_bytes(b"")
+    for words in (("report", run), ("verify", run, "--quiet"), ("sign", run, "--key", made / "key")):
+        assert "is a dataset that an attack found to refute its certificate" in sentence(command(*words))
+
+
 # --- who has signed it ------------------------------------------------------------------------------------------------
 
 

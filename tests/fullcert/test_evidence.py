@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -10,13 +11,13 @@ import pytest
 import threat_cases
 import torch
 from commands import Command, people, run_main, sentence, write_csv
-from forging import forged
+from forging import forged, taken_over
 
 from boundflow import certificate_files
 from boundflow.attacks import Poisoned, contains
-from fullcert import ball_training, beside, evidence, plain_training, poisoning
+from fullcert import ball_training, evidence, figures, plain_training, poisoning
 from fullcert.options import resolve
-from fullcert.runs import CERTIFICATE, EVALUATION
+from fullcert.runs import CERTIFICATE
 from fullcert.training import Recipe
 
 SMALL = ("--hidden", "3", "--steps", "4", "--quiet")
@@ -46,7 +47,7 @@ def test_a_run_that_holds(command: Command, finished: Path) -> None:
     code, found = verified(command, finished, "--rerun", "--trainings", 3, "--balls", 1)
     assert code == 0
     assert {found[name]["result"] for name in ("rerun", "trainings", "balls")} == {"held"}
-    assert "the same bytes" in found["rerun"]["detail"]
+    assert "the same bytes, and the same numbers for its report" in found["rerun"]["detail"]
 
 
 def shrunk(record: Any, tensors: dict[str, torch.Tensor]) -> Any:
@@ -60,6 +61,7 @@ def shrunk(record: Any, tensors: dict[str, torch.Tensor]) -> Any:
 def test_bounds_that_were_drawn_in(command: Command, run: Path) -> None:
     """Format, digest and content hold; the training again, poisoned trainings and exact ones each tell."""
     forged(run / CERTIFICATE, certificate_files.KEY, shrunk, run / CERTIFICATE)
+    taken_over(run)
     wanted = (("--rerun",), 3), (("--rerun", "--elsewhere"), 3), (("--trainings", "20"), 4), (("--balls", "3"), 5)
     for asked, code in wanted:
         found, checks = verified(command, run, *asked)
@@ -71,11 +73,51 @@ def test_bounds_that_were_drawn_in(command: Command, run: Path) -> None:
 def test_weights_that_the_options_do_not_name_are_not_trained(command: Command, run: Path) -> None:
     """They are held neither for wrong bounds nor for right ones."""
     forged(run / CERTIFICATE, certificate_files.KEY, lambda said, _: {**said, "sample_weights": "x"}, run / CERTIFICATE)
+    taken_over(run)
     code, checks = verified(command, run, "--trainings", 1, "--balls", 1)
     assert code == 6
     for name in ("trainings", "balls"):
         assert checks[name]["result"] == "not done" and "weights of their own" in checks[name]["detail"]
     assert "weights" in sentence(command("attack", run, "--quiet"))
+
+
+def rewritten(path: Path, change: Callable[[Any], object]) -> None:
+    said = json.loads(path.read_text())
+    change(said)
+    path.write_text(json.dumps(said))
+
+
+FORGERIES: dict[str, Callable[[Any], object]] = {
+    "threat": lambda data: data["threat"].update(training="changed every training sample in any way"),
+    "samples": lambda data: data["samples"][0].update(margin=1e9),
+    "radii": lambda data: data["radii"][-1].update(certified_accuracy=1.0),
+    "plane": lambda data: data["plane"].update(certified=["1" * 3600] * len(data["plane"]["certified"])),
+    "details": lambda data: data["details"].pop(),
+    "notes": lambda data: data.update(notes=["Nothing is left out."]),
+    "classes": lambda data: data.update(classes=["good", "bad"]),
+}
+
+
+def test_numbers_of_a_report_that_fit_and_are_forged(command: Command, finished: Path, run: Path) -> None:
+    """No check of files finds what fits; the training made again says what its certificate answers."""
+    for name, forge in FORGERIES.items():
+        rewritten(run / "evaluation.json", forge)
+        assert verified(command, run)[0] == 0
+        code, checks = verified(command, run, "--rerun")
+        assert code == 3 and checks["rerun"]["detail"].endswith(f"test samples: {name} of evaluation.json")
+        shutil.copy(finished / "evaluation.json", run)
+    rewritten(run / "metrics.json", lambda data: data.update(test_epsilon=0.5))
+    code, checks = verified(command, run, "--rerun")
+    assert code == 3 and "test_epsilon of metrics.json" in checks["rerun"]["detail"]
+
+
+def test_a_headline_of_another_machine_is_near(run: Path) -> None:
+    headline = json.loads((run / "evaluation.json").read_text())["headline"]
+    samples, certified = headline["samples"], headline["certified"]
+    assert figures._headlines(headline, {**headline, "certified": certified - 1}) is None
+    assert "certified predictions" in str(figures._headlines({**headline, "certified": certified // 2}, headline))
+    assert "nominal accuracy" in str(figures._headlines({**headline, "nominal_accuracy": 0.1}, headline))
+    assert "number of test samples" in str(figures._headlines({**headline, "samples": samples + 1}, headline))
 
 
 def test_a_run_of_another_machine(command: Command, run: Path) -> None:
@@ -89,10 +131,7 @@ def test_a_run_of_another_machine(command: Command, run: Path) -> None:
         return record
 
     forged(run / CERTIFICATE, certificate_files.KEY, made_elsewhere, run / CERTIFICATE)
-    evaluation = json.loads((run / EVALUATION).read_text())
-    code, checks = verified(command, run, "--rerun")
-    assert code == 3 and "about another certificate" in checks["rerun"]["detail"]
-    beside.write(run, EVALUATION, evaluation)
+    taken_over(run)
     code, checks = verified(command, run, "--rerun")
     assert code == 0 and "torch is 2.11.0 there" in checks["rerun"]["detail"]
     assert "agree" in checks["rerun"]["detail"]

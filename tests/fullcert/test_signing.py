@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from commands import Command, as_nobody, run_main, sentence
-from forging import forged
+from forging import forged, taken_over
 
 from boundflow import certificate_files
 from fullcert import runs, signing, verifying
@@ -28,7 +28,7 @@ NONE = {
     "no digest": '{"format": 2, "files": {"x": ' + "[" * 900 + "]" * 900 + "}, " + REST,
     "no JSON": "x",
 }
-NAMES = ["format", "digest", "content", "network", "parts", "signature"]
+NAMES = ["format", "digest", "content", "network", "parts", "results", "signature"]
 
 
 @pytest.fixture(scope="module")
@@ -137,7 +137,7 @@ def test_an_added_file_is_not_signed(finished: Path, run: Path, name: str) -> No
     (run / name).write_text("{}")
     said = why_not(run, finished / "mine.pub")
     assert "was added since it was signed" in said and said.isascii() and said.isprintable()
-    assert ("sign again" in said) == (name in ("curve.json", "attack.json", "audit.json", "violation.npz"))
+    assert ("sign again" in said) == (name in ("curve.json", "attack.json", "audit.json"))
 
 
 def test_a_forged_curve_neither_verifies_nor_is_taken_for_signed(command: Command, finished: Path, run: Path) -> None:
@@ -145,19 +145,20 @@ def test_a_forged_curve_neither_verifies_nor_is_taken_for_signed(command: Comman
     point = {"value": 100000, "certified_accuracy": 1.0, "certified_robustness": 1.0}
     curve = {"unit": "k", "nominal_accuracy": 1.0, "samples": 500, "points": [{**point, "value": 0}, point]}
     (run / "curve.json").write_text(json.dumps(curve))
-    said = sentence(command("verify", run, "--key", finished / "mine.pub", "--quiet"))
+    assert "curve.json" in sentence(command("verify", run, "--key", finished / "mine.pub", "--quiet"))
+    said = why_not(run, finished / "mine.pub")
     assert "curve.json was added since it was signed; if that was fullcert certify RUN --withstands" in said
 
 
 def test_a_run_that_a_command_has_added_to_is_signed_again(command: Command, finished: Path, run: Path) -> None:
     """Nothing that is left away stays signed, and a name that comes back with other content is not as it was."""
     key = finished / "mine.pub"
-    (run / "curve.json").write_text("{}")
+    shutil.copy(run / "report.html", run / "other.html")
     command("sign", run, "--key", finished / "mine")
-    (run / "curve.json").write_text("{ }")
-    assert "curve.json was changed since it was signed; if that was" in why_not(run, key)
-    (run / "curve.json").unlink()
-    assert why_not(run, key) == "curve.json was taken away since it was signed"
+    (run / "report.html").write_text("another page")
+    assert "report.html was changed since it was signed; if that was fullcert report RUN" in why_not(run, key)
+    shutil.move(run / "other.html", run / "report.html")
+    assert why_not(run, key) == "other.html was taken away since it was signed"
     command("sign", run, "--key", finished / "mine")
     assert results(command, run, "--key", key)["signature"] == "held"
     (run / "curve.json").write_text("{}")
@@ -303,6 +304,10 @@ def test_a_certificate_with_a_digest_of_its_own_does_not_have_the_signature(
         record["threat"] = "Linf(1000.0)"
 
     forged(path, certificate_files.KEY, less, path)
+    assert results(command, run)["results"] == "failed"  # what stands beside it is about another one
+    taken_over(run)
+    metrics = json.loads((run / "metrics.json").read_text())
+    (run / "metrics.json").write_text(json.dumps({**metrics, "threat": "Linf(1000.0)"}))
     assert results(command, run) == {**dict.fromkeys(NAMES, "held"), "signature": "not done"}
     found = results(command, run, "--key", finished / "mine.pub")
     assert found == {**dict.fromkeys(NAMES, "held"), "signature": "failed"}
@@ -311,14 +316,14 @@ def test_a_certificate_with_a_digest_of_its_own_does_not_have_the_signature(
 def test_checks_that_rest_on_one_that_failed_are_not_done(command: Command, finished: Path, run: Path) -> None:
     path = run / "certificate.safetensors"
     forged(path, certificate_files.KEY, lambda r, t: t.update({"bounds.0.bias": t["bounds.0.bias"].flip(0)}), path)
-    assert list(results(command, run).values()) == ["held", "held", "failed", *["not done"] * 3]
+    assert list(results(command, run).values()) == ["held", "held", "failed", *["not done"] * 4]
     assert "above its upper bound" in sentence(command("sign", run, "--key", finished / "mine"))
     content = bytearray(path.read_bytes())
     content[-1] ^= 1
     path.write_bytes(content)
-    assert list(results(command, run).values()) == ["held", "failed", *["not done"] * 4]
+    assert list(results(command, run).values()) == ["held", "failed", *["not done"] * 5]
     path.write_bytes(content[:-30])
-    assert list(results(command, run).values()) == ["failed", *["not done"] * 5]
+    assert list(results(command, run).values()) == ["failed", *["not done"] * 6]
     assert not (run / "signature.json").exists()
 
 
