@@ -246,7 +246,7 @@ def columns(found: bf.Prediction, target: Target, table: tables.Table, id: str |
     lower, upper = bounds
     rows = standing_in(table, id, len(found.label))
     if target.regression:
-        rows["value"] = (found.label.double().reshape(-1) * target.scale + target.center).tolist()
+        rows["value"] = _finite(found.label.double().reshape(-1) * target.scale + target.center)
         rows["certified"] = found.certified.tolist()
         rows["width"] = _finite(rounding.width(bounds).amax(1))
     else:

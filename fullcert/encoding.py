@@ -23,6 +23,7 @@ import numpy as np
 from fullcert.mistakes import Mistake
 from fullcert.tables import Table, as_words, is_number, listed
 
+SCALED = 1e15  # the largest input or target: beyond, little but roundings is computed
 FIXED, SAME, DECLARED = "fixed beforehand", "the same for every allowed dataset", "declared, not covered"
 
 
@@ -42,7 +43,20 @@ class Number:
     def encoded(self, column: np.ndarray) -> np.ndarray:
         if self.fill is not None:
             column = np.where(np.isnan(column), self.fill, column)
-        return ((column - self.center) / self.scale)[:, None]
+        return scaled(self, column)[:, None]
+
+
+def scaled(column: "Number | Target", values: np.ndarray) -> np.ndarray:
+    """Numbers as inputs or targets."""
+    found = (values - column.center) / column.scale
+    largest = float(np.nanmax(np.abs(found), initial=0.0))
+    if largest > SCALED:
+        advice = f"use another --scale {column.name}=..." if isinstance(column, Number) else "write it in other units"
+        raise Mistake(
+            f"the column {column.name!r} has values of {largest:g} once it is scaled around {column.center:g} by "
+            f"{column.scale:g}, and at most {SCALED:g} can be computed with: {advice}"
+        )
+    return found
 
 
 @dataclass(frozen=True)
@@ -109,7 +123,7 @@ class Target:
         if self.regression:
             if not is_number(column) or np.isnan(column).any():
                 raise Mistake(f"the target column {self.name!r} must hold a number in every row")
-            return (column - self.center) / self.scale
+            return scaled(self, column)
         words = as_words(column)
         unknown = sorted(set(words.tolist()) - set(self.classes))
         if unknown:

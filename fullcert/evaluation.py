@@ -60,7 +60,7 @@ class Answers:
             # either end may be the farther one, and the largest of both differences is not negative
             worst = rounding.up(torch.maximum(self.upper[:, 0] - low, high - self.lower[:, 0]))
             return {
-                "mean_absolute_error": float((self.plain - self.true).abs().mean()),
+                "mean_absolute_error": _finite((self.plain - self.true).abs().mean()),
                 "certified_mean_absolute_error": _finite(rounding.upper_mean(worst)),
                 "mean_width": _finite(rounding.upper_mean(rounding.width(torch.stack((self.lower, self.upper))))),
                 "median_mean_absolute_error": float((self.true - self.true.median()).abs().mean()),
@@ -79,6 +79,7 @@ def on_test(recipe: Recipe, certificate: bf.Certificate) -> Answers:
 
 
 def _finite(value: Tensor) -> Any:
+    """A number for JSON; None where training has diverged, or a bound is void."""
     return float(value) if bool(torch.isfinite(value)) else None
 
 
@@ -184,9 +185,9 @@ def samples(recipe: Recipe, test: Answers) -> list[dict[str, Any]]:
     names = recipe.task.class_names
     rows = []
     for row in range(len(test.true)):
-        named = {"true": float(test.true[row]), "label": float(test.plain[row])}
+        named = {"true": float(test.true[row]), "label": _finite(test.plain[row])}
         if not test.regression:
-            named = {"true": names[int(test.true[row])], "label": names[int(test.label[row])]}  # type: ignore[dict-item]
+            named = {"true": names[int(test.true[row])], "label": names[int(test.label[row])]}
         bounds = {end: [_finite(v) for v in getattr(test, end)[row]] for end in ("lower", "upper")}
         certified = {"certified": bool(test.certified[row]), test.measure: _finite(test.measured[row])}
         where = recipe.task.origins["test"].of(row) if recipe.task.origins else {}

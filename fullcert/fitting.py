@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fullcert.dialects import Dialect
-from fullcert.encoding import DECLARED, FIXED, SAME, Column, Encoding, Image, Number, Target, Words
+from fullcert.encoding import DECLARED, FIXED, SAME, SCALED, Column, Encoding, Image, Number, Target, Words
 from fullcert.mistakes import Mistake
 from fullcert.tables import Table, as_words, is_number, listed
 
@@ -203,6 +203,11 @@ def _scaling(name: str, values: np.ndarray, relative: bool, reach: Reach, truste
     """Center, scale and source of numbers that are all known."""
     deviation = _spread(name, values, relative)
     mean = 0.0 if relative else float(values.mean())
+    if abs(mean) > SCALED * (deviation or 1.0):
+        raise Mistake(
+            f"the column {name!r} holds values around {mean:g} whose deviation is {deviation:g}, which is lost among "
+            f"roundings: write it in other units, or leave it out with --ignore {name}"
+        )
     if trusted or not reach.touched:
         return mean, deviation or 1.0, FIXED if trusted else SAME
     center, scale, sure = rounded(mean, deviation, reach)

@@ -17,7 +17,7 @@ from fullcert.encoding import DECLARED, FIXED, SAME, Encoding, Number, Words
 from fullcert.fitting import Fill, Moves
 from fullcert.mistakes import Mistake
 from fullcert.options import Options
-from fullcert.tables import Table, as_words, is_number, listed, plain_word
+from fullcert.tables import LARGEST, Table, as_words, is_number, listed, plain_word
 from fullcert.threats import parse_ranges
 
 STATISTICS = ("median", "mean", "mode")
@@ -141,7 +141,7 @@ def _given(name: str, value: str, words: bool, present: np.ndarray) -> float | s
         number = float(value)
     except ValueError:
         number = np.nan
-    if not np.isfinite(number):
+    if not abs(number) <= LARGEST:
         raise Mistake(f"--impute {name}={value}: that column holds numbers; give one, or median, mean or mode")
     return number
 

@@ -200,8 +200,10 @@ class Options:
 
 TUNED_ON = ("nothing", "trusted", "declared")
 RANGES: dict[str, tuple[float, float]] = {
-    **dict.fromkeys(("epsilon", "test_epsilon", "target_tolerance", "lr", "lr_decay", "weight_decay"), (0, inf)),
-    **dict.fromkeys(("init_scale", "frozen", "batch_size", "flip_labels", "remove", "replace", "members"), (0, inf)),
+    **dict.fromkeys(("epsilon", "test_epsilon", "frozen", "batch_size"), (0, inf)),
+    **dict.fromkeys(("flip_labels", "remove", "replace", "members"), (0, inf)),
+    **dict.fromkeys(("lr", "lr_decay", "weight_decay", "init_scale"), (0, 1e30)),
+    "target_tolerance": (0, 1e150),
     **dict.fromkeys(("epochs", "trusted_epochs", "order", "steps", "at_most"), (1, inf)),
     "momentum": (0, 1),
     "clip_gradients": (1e-300, inf),

@@ -24,6 +24,7 @@ from fullcert import dates, npz, unpacking
 from fullcert.dialects import PLAIN, Dialect, encoding_of, not_decoded, separator_of
 from fullcert.mistakes import Mistake
 
+LARGEST = 1e150  # of a number in a table, in its units: squares are still finite
 FORMULA = ("=", "+", "-", "@")  # how a cell begins that a spreadsheet takes for a formula
 
 
@@ -125,9 +126,9 @@ def read(path: Path, dialect: Dialect = PLAIN) -> Table:
     if len(set(lengths.values())) > 1:
         some = ", ".join(f"{name!r} has {length}" for name, length in list(lengths.items())[:12])
         raise Mistake(f"{path} has columns of different lengths: {some}")
-    infinite = [name for name, column in columns.items() if is_number(column) and np.isinf(column).any()]
-    if infinite:
-        raise Mistake(f"{path} holds infinite values, which no network can take, in {listed(infinite)}")
+    large = [name for name, column in columns.items() if is_number(column) and (np.abs(column) > LARGEST).any()]
+    if large:
+        raise Mistake(f"{path} holds values that are infinite or too large, beyond {LARGEST:g}, in {listed(large)}")
     return Table(columns, path, np.array(lines, dtype=np.int64), digest(path))
 
 

@@ -16,11 +16,11 @@ from fullcert import datasets, fitting, missing_cells, tables
 from fullcert.datasets import Dataset, Split
 from fullcert.dates import parse_dates
 from fullcert.dialects import Dialect, check_named
-from fullcert.encoding import Encoding, Number
+from fullcert.encoding import SCALED, Encoding, Number
 from fullcert.fitting import Moves
 from fullcert.mistakes import Mistake
 from fullcert.options import Options, flag_of
-from fullcert.tables import Table, as_words
+from fullcert.tables import LARGEST, Table, as_words
 from fullcert.threats import parse_ranges, parse_tolerances
 
 TEST, VALIDATION = 5, 10  # one in so many
@@ -197,6 +197,9 @@ def _scales(options: Options) -> dict[str, tuple[float, float]]:
     for name, pair in parse_ranges(options.scale, "--scale", "age=40:16").items():
         if pair is None or not pair[1] > 0:
             raise Mistake(f"--scale must be COLUMN=CENTER:SCALE with a positive scale, such as {name}=40:16")
+        if pair[1] < 1 / LARGEST or abs(pair[0]) > SCALED * pair[1]:
+            told = f"the scale must be at least {1 / LARGEST:g}, and the center at most {SCALED:g} times as large"
+            raise Mistake(f"--scale {name} is around {pair[0]:g} by {pair[1]:g}: {told}")
         found[name] = pair
     return found
 

@@ -25,11 +25,13 @@ from boundflow.threats import (
     Threat,
     Tolerance,
 )
-from fullcert.encoding import Encoding, Number, Target, Words
+from fullcert.encoding import SCALED, Encoding, Number, Target, Words
 from fullcert.mistakes import Mistake
 from fullcert.options import Options
+from fullcert.tables import LARGEST
 
 CLEAN = Linf(0.0)
+LEAST = 1e-30  # the least scaled move: less is nothing beside the roundings of float32
 
 
 class Threats(NamedTuple):
@@ -176,6 +178,11 @@ def _tolerance(subject: Subject, encoding: Encoding, amounts: Amounts) -> Threat
 
 def _scaled(move: float, column: Number | Target, largest: float, unit: float) -> float:
     """A move in the units of a column as one of the scaled values, which are at most ``largest``."""
+    if move and not LEAST <= move / column.scale <= SCALED:
+        raise Mistake(
+            f"the column {column.name!r} is moved by {move:g}, and is scaled by {column.scale:g}: what is not 0 must "
+            f"be from {LEAST:g} to {SCALED:g} once it is scaled"
+        )
     return rounding.scaled_move(move / column.scale, largest, abs(column.center) / column.scale, unit)
 
 
@@ -195,8 +202,10 @@ def parse_tolerances(tolerances: Sequence[str]) -> Amounts:
             number = float(amount.strip().removesuffix("%")) / (100 if share else 1)
         except ValueError:
             number = -1.0
-        if not equals or not 0 <= number < float("inf"):
+        if not equals or not 0 <= number <= LARGEST:
             raise Mistake(f"--tolerance must be COLUMN=AMOUNT or COLUMN=5%, such as age=1, not {text!r}")
+        if share and number and not LEAST <= number <= SCALED:
+            raise Mistake(f"--tolerance {name} in per cent must be 0%, or from {100 * LEAST:g} to {100 * SCALED:g}%")
         if name in amounts.names:
             raise Mistake(f"--tolerance {name} was given twice")
         (amounts.relative if share else amounts.absolute)[name] = number
@@ -215,10 +224,11 @@ def parse_ranges(ranges: Sequence[str], flag: str, example: str = "age=17:90") -
             continue
         try:
             first, second = (float(part) for part in pair.split(":"))
-            if not np.isfinite((first, second)).all():
+            if not (abs(first) <= LARGEST and abs(second) <= LARGEST):
                 raise ValueError
         except ValueError:
-            raise Mistake(f"{flag} must be COLUMN=NUMBER:NUMBER, such as {example}, not {text!r}") from None
+            told = f"{flag} must be COLUMN=NUMBER:NUMBER, such as {example}, with numbers up to {LARGEST:g}"
+            raise Mistake(f"{told}, not {text!r}") from None
         found[name] = first, second
     return found
 

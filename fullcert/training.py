@@ -16,6 +16,7 @@ from boundflow.losses import LOSSES
 from boundflow.recipe import DOMAINS
 from fullcert import identity, losses, models, processes, recipes, tasks, threats
 from fullcert.datasets import Split
+from fullcert.encoding import SCALED
 from fullcert.identity import Identity
 from fullcert.mistakes import LESS_MEMORY, Mistake, check_known, choose
 from fullcert.options import Options, situation
@@ -177,12 +178,13 @@ class Recipe:
 
 
 def check_precision(options: Options, dtype: torch.dtype) -> None:
-    """Refuse an epsilon that would become infinite, or nothing at all, in the precision of the run."""
-    limits = torch.finfo(dtype)
+    """Refuse an epsilon that would be nothing at all in the precision of the run, or beyond all inputs."""
+    least = torch.finfo(dtype).tiny
     for epsilon in (options.epsilon, options.test_epsilon):
-        if epsilon != 0 and not limits.tiny <= epsilon <= limits.max:
+        if epsilon != 0 and not least <= epsilon <= SCALED:
             raise Mistake(
-                f"--epsilon and --test-epsilon must be 0 or normal numbers in {options.dtype}: {epsilon:g} is not"
+                f"--epsilon and --test-epsilon must be 0, or normal numbers in {options.dtype} up to {SCALED:g}: "
+                f"{epsilon:g} is not"
             )
 
 

@@ -165,7 +165,7 @@ def test_written_options_give_the_same_run_again(options: Options, tmp_path: Pat
 @given(word=st.text(st.characters(exclude_categories=["Cs"])), number=st.floats(0, allow_infinity=False))
 def test_any_word_and_number_survive(word: str, number: float, tmp_path_factory: pytest.TempPathFactory) -> None:
     folder = tmp_path_factory.mktemp("options")
-    options = Options(data=word, target=word, ignore=(word, word), epsilon=number, lr=number)
+    options = Options(data=word, target=word, ignore=(word, word), epsilon=number, test_epsilon=number / 3)
     assert again(options, folder) == options
 
 
