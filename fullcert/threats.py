@@ -25,7 +25,7 @@ from boundflow.threats import (
     Threat,
     Tolerance,
 )
-from fullcert.encoding import SCALED, Encoding, Number, Target, Words
+from fullcert.encoding import SCALED, Encoding, Number, Target, Words, scaled
 from fullcert.mistakes import Mistake
 from fullcert.options import Options
 from fullcert.tables import LARGEST
@@ -159,7 +159,7 @@ def moved(subject: Subject, epsilon: float) -> Threat:
 
 
 def _tolerance(subject: Subject, encoding: Encoding, amounts: Amounts) -> Threat:
-    scaled: dict[int, Any] = {}
+    moves: dict[int, Any] = {}
     for name in amounts.names:
         column, (place, *others) = encoding.column(name), encoding.places(name)
         if others or not isinstance(column, Number):
@@ -170,10 +170,10 @@ def _tolerance(subject: Subject, encoding: Encoding, amounts: Amounts) -> Threat
                     f"--tolerance {name} in per cent is a share of the value, and the column is scaled around "
                     f"{column.center:g}: train with --scale {name}=0:{column.scale:g}, or give it in its units"
                 )
-            scaled[place] = f"{100 * rounding.scaled_share(amounts.relative[name], subject.unit):.17g}%"
+            moves[place] = f"{100 * rounding.scaled_share(amounts.relative[name], subject.unit):.17g}%"
         else:
-            scaled[place] = _scaled(amounts.absolute[name], column, float(subject.reach[place]), subject.unit)
-    return Tolerance(scaled)
+            moves[place] = _scaled(amounts.absolute[name], column, float(subject.reach[place]), subject.unit)
+    return Tolerance(moves)
 
 
 def _scaled(move: float, column: Number | Target, largest: float, unit: float) -> float:
@@ -281,7 +281,7 @@ def _filled_in(options: Options, subject: Subject) -> Threat | None:
             continue
         if given is None or not isinstance(column, Number):
             raise Mistake(f"--missing {name}: the training rows hold no value from which a range could be taken")
-        low, high = sorted((end - column.center) / column.scale for end in given)
+        low, high = sorted(scaled(column, np.array(given)).tolist())
         off = _scaled(0.0, column, max(abs(low), abs(high)), subject.unit)
         ranges[places[0]] = low - off, high + off
         numbers += places

@@ -94,6 +94,7 @@ SAID = {
     ("--epsilon", "1e30"): "up to 1e+15",
     ("--epsilon", "1e-310"): "normal numbers in float64",
     ("--missing", "x=0:1e200"): "with numbers up to 1e+150",
+    ("--missing", "x=0:1e40"): "at most 1e+15 can be computed with",
     ("--impute", "x=1e200"): "that column holds numbers",
     ("--lr", "1e31"): "below 1e+30",
     ("--dates", "x"): "is no date",
