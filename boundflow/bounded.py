@@ -8,7 +8,7 @@ would have. An operator that is not in the table raises.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import zip_longest
 from typing import Any, SupportsIndex
 
@@ -16,6 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 from torch._ops import OpOverload
+from torch.utils._pytree import tree_map
 
 from . import layout, rounding
 from .errors import (
@@ -24,8 +25,10 @@ from .errors import (
     PlainTarget,
     StaleAlias,
     UnsupportedOperator,
+    UnsupportedProgram,
 )
 from .forms import Form
+from .out_of_memory import ran_out
 from .rows import Rows
 from .rule_table import FUNCTIONS as FUNCTIONS
 from .rule_table import RULES as RULES
@@ -200,7 +203,11 @@ class Bounded(torch.Tensor):
     def __torch_function__(cls, func: Callable[..., Any], types: object, args: Any = (), kwargs: Any = None) -> Any:
         replacement = FUNCTIONS.get(func)
         if replacement is not None:
-            return replacement(*args, **(kwargs or {}))
+            try:
+                return replacement(*args, **(kwargs or {}))
+            except Exception as error:
+                _tell(func, args, kwargs or {}, error)
+                raise
         with torch._C.DisableTorchFunctionSubclass():
             return func(*args, **(kwargs or {}))
 
@@ -227,10 +234,35 @@ class Bounded(torch.Tensor):
                 if rule.writes is not None:
                     return _written(rule, args, operands, kwargs)
                 result = rule.apply(*(args if rule.of_tensors else operands), **kwargs)
+            except Exception as error:
+                _tell(func, args, kwargs, error)
+                raise
             finally:
                 thread.arithmetic = before
             strides = rule.layout(func, args, kwargs)
             return wrapped(result, strides, args[0]._version if rule.view else 0)
+
+
+def _tell(func: Callable[..., Any], args: Any, kwargs: dict[str, Any], error: Exception) -> None:
+    """Where a rule fails: raise what PyTorch does for plain tensors, or that there is no rule for these arguments."""
+    if isinstance(error, BoundFlowError) or ran_out(error):
+        return
+
+    def plain(x: Any) -> Any:
+        return x.set.bounds[0].clone() if isinstance(x, Bounded) else x
+
+    try:
+        with torch.no_grad():
+            func(*tree_map(plain, args), **tree_map(plain, kwargs))
+    except Exception as own:
+        if isinstance(error, ValueError):  # which rules raise in words of their own
+            return
+        raise own from error
+    name = getattr(func, "__name__", func) if not isinstance(func, OpOverload) else func
+    raise UnsupportedOperator(
+        f"{name} has no rule for bounded tensors with these arguments "
+        f"({type(error).__name__}: {' '.join(str(error).split())}), so nothing was computed"
+    ) from error
 
 
 def _written(rule: Rule, args: tuple[Any, ...], operands: list[Any], kwargs: Any) -> Bounded:
@@ -244,6 +276,11 @@ def _written(rule: Rule, args: tuple[Any, ...], operands: list[Any], kwargs: Any
             f"{rule.operator} would store a set in a plain tensor, which would silently lose the bounds. Write "
             "`total = total + loss` instead of `total += loss`; lift a model before its optimizer keeps state."
         )
+    if rule.apart and any(_owner(x) is _owner(target) for x in _read(args, rule.writes)):
+        raise UnsupportedProgram(
+            f"{rule.operator} reads the tensor that it writes to, and PyTorch reads numbers there that it has "
+            "overwritten by then: write the result to another tensor"
+        )
     result = rule.apply(*operands, **kwargs)
     if result.shape != target.shape or result.dtype != target.dtype:
         raise MixedTensors(
@@ -256,6 +293,20 @@ def _written(rule: Rule, args: tuple[Any, ...], operands: list[Any], kwargs: Any
     target.set = made
     target._recorded = target._version + 1
     return target
+
+
+def _read(operands: Iterable[object], writes: object = None) -> Iterator[Bounded]:
+    """The sets that an operator reads, besides the one that it writes to."""
+    for place, x in enumerate(operands):
+        if isinstance(x, list | tuple):
+            yield from _read(x)
+        elif isinstance(x, Bounded) and place != writes:
+            yield x
+
+
+def _owner(x: Tensor) -> Tensor:
+    """The tensor whose memory this one stands for."""
+    return x if x._base is None else x._base
 
 
 def exact(value: Tensor, symbols: Symbols | None = None) -> Bounded:

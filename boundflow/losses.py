@@ -13,8 +13,10 @@ outside, as ordinary bounded arithmetic: ``(10 * loss).backward()`` is ten times
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
+from types import FrameType
 from typing import Any
 
 import torch
@@ -283,6 +285,18 @@ def hinge(logits: Tensor, targets: Tensor, weight: Tensor | None = None, reducti
     sign = 2 * (targets if targets.is_floating_point() else targets.to(logits.dtype)) - 1
     losses = torch.relu(1 - sign * logits)
     return reduced(losses if weight is None else losses * weight, reduction)
+
+
+@replaces(F.l1_loss)
+def l1_loss(input: Tensor, target: Tensor, *options: Any, **named: Any) -> Tensor:
+    """``|z - y|``. PyTorch loses the weight of this one loss on its way to tensors that are not its own."""
+    asked: FrameType | None = sys._getframe()
+    while asked is not None and asked.f_code is not F.l1_loss.__code__:
+        asked = asked.f_back
+    if asked is not None and asked.f_locals.get("weight") is not None:
+        raise UnsupportedOperator("l1_loss has no rule for a weight: reduce weight * (input - target).abs()")
+    with torch._C.DisableTorchFunctionSubclass():
+        return F.l1_loss(input, target, *options, **named)
 
 
 @replaces(F.multi_margin_loss)

@@ -17,6 +17,7 @@ from . import layout
 
 aten = torch.ops.aten
 
+SUMS = frozenset(("addmm", "baddbmm", "index_put", "scatter_add"))  # which may be written to one of their operands
 Example = Callable[..., tuple[Any, ...]]  # see `rule`
 Registered = TypeVar("Registered", bound=Callable[..., object])
 
@@ -32,6 +33,7 @@ class Rule:
     view: bool = False
     layout: layout.Layout = layout.by_operands
     of_tensors: bool = False  # asks for the tensors themselves, whose layout sets do not have
+    apart: bool = False  # may not read what it writes: PyTorch would read numbers that it has overwritten
 
 
 class Rules(dict[OpOverload, Rule]):
@@ -70,10 +72,11 @@ def rule(
             partners = getattr(aten, name + "_", None) if in_place and not operator.is_view else None
             if partners is not None and overload in partners.overloads():
                 partner = getattr(partners, overload)
-                RULES[partner] = Rule(partner, apply, example, writes=0)
+                RULES[partner] = Rule(partner, apply, example, writes=0, apart=name in SUMS)
             packet = operator._overloadpacket
             if in_place and overload == "default" and "out" in packet.overloads():  # type: ignore[no-untyped-call]
-                RULES[packet.out] = Rule(packet.out, apply, None, writes="out")
+                apart = torch.Tag.pointwise not in operator.tags
+                RULES[packet.out] = Rule(packet.out, apply, None, writes="out", apart=apart)
         return apply
 
     return register

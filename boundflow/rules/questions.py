@@ -10,7 +10,7 @@ from typing import NoReturn
 import torch
 
 from ..bounded import Bounded
-from ..errors import StaleAlias, Undecided
+from ..errors import StaleAlias, Undecided, UnsupportedOperator
 from ..rule_table import aten, replaces, rule
 from ..sets import Set
 
@@ -52,3 +52,9 @@ def data(*args: object) -> NoReturn:
 def to_numpy(x: Bounded, *args: object, **kwargs: object) -> NoReturn:
     """A set has no single array."""
     raise Undecided("a set has no single array: use .center, .lower or .upper")
+
+
+@replaces(torch.Tensor.apply_, torch.Tensor.map_, torch.Tensor.map2_)
+def by_number(x: Bounded, *args: object) -> NoReturn:
+    """These read the memory of a tensor number by number, and a set has none."""
+    raise UnsupportedOperator("a function of single numbers has no rule for sets: write it with operators of PyTorch")
