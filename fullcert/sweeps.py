@@ -21,7 +21,7 @@ from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from fullcert import identity, jobs, locks, runs, tasks
+from fullcert import jobs, locks, runs
 from fullcert.beside import Beside
 from fullcert.mistakes import Mistake
 from fullcert.options import Options, as_toml, fitting, flag_of, read_options, resolve
@@ -164,6 +164,8 @@ def run_all(
 
 def require_same(plan: Sequence[Run]) -> None:
     """Refuse runs in the folder that are of other data, code, options or versions than the ones that are left."""
+    from fullcert import identity, tasks  # torch, which takes seconds
+
     samples: dict[Any, identity.Identity] = {}
     for run in plan:
         if not (run.path / runs.OPTIONS).is_file():

@@ -30,8 +30,8 @@ def report(
     runs.existing(run, runs.EVALUATION)
     target = out or run / runs.REPORT
     results.check(json)
-    runs.check_writable(target)
     page = made(run, key)
+    runs.check_writable(target)
     signed = {} if page.vouched is UNSIGNED else {"signature": asdict(page.vouched)}
     another = bool(signed) and out is None and not (target.is_file() and target.read_bytes() == page.text.encode())
     runs.write(target, page.text.encode())

@@ -31,7 +31,7 @@ RECIPES = {
     "zonotope": ("--dataset", "iris", "--epsilon", "1e-4", "--steps", "3", "--batch-size", "20", "--optimizer", "adam"),
     "table": (*TABLE, "--tolerance", "age=1", "--flip-labels", "1"),
     "network, intervals": (*TABLE, "--epsilon", "0.001", "--model", "net.py:make_model", "--domain", "interval"),
-    "void": (*TABLE, "--epsilon", "10", "--hidden", "8", "--lr", "1e30", "--dtype", "float32"),
+    "void": (*TABLE, "--epsilon", "10", "--hidden", "8", "--lr", "1e20", "--dtype", "float32"),
 }
 
 

@@ -232,7 +232,7 @@ def test_an_interrupt_ends_the_processes() -> None:
 def test_where_work_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(jobs, "has_ray", lambda: False)
     assert jobs.place_of("auto", None) == jobs.place_of("processes", None) == "processes"
-    with pytest.raises(Mistake, match="boundflow\\[sweep\\]"):
+    with pytest.raises(Mistake, match="pip install ray"):
         jobs.place_of("ray", None)
     with pytest.raises(Mistake, match="not installed"):
         jobs.place_of("auto", "auto")
