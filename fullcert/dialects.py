@@ -106,7 +106,10 @@ def wide(encoding: str) -> bool:
 
 def check_named(path: Path, named: str | None) -> None:
     """Refuse a named encoding for a file that would be read otherwise: one changed cell could make it valid UTF-8."""
-    if named is None or codecs.lookup(named).name == "utf-8":
+    if named is None:
+        return
+    check_encoding(named)
+    if codecs.lookup(named).name == "utf-8":
         return
     try:
         if encoding_of(path, named) == "utf-8":

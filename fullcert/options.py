@@ -199,15 +199,16 @@ class Options:
 
 
 TUNED_ON = ("nothing", "trusted", "declared")
+MOST = 1e15  # of anything that is counted
 RANGES: dict[str, tuple[float, float]] = {
-    **dict.fromkeys(("epsilon", "test_epsilon", "frozen", "batch_size"), (0, inf)),
-    **dict.fromkeys(("flip_labels", "remove", "replace", "members"), (0, inf)),
+    **dict.fromkeys(("epsilon", "test_epsilon"), (0, inf)),
+    **dict.fromkeys(("frozen", "batch_size", "flip_labels", "remove", "replace", "members"), (0, MOST)),
     **dict.fromkeys(("lr", "lr_decay", "weight_decay", "init_scale"), (0, 1e30)),
     "target_tolerance": (0, 1e150),
-    **dict.fromkeys(("epochs", "trusted_epochs", "order", "steps", "at_most"), (1, inf)),
+    **dict.fromkeys(("epochs", "trusted_epochs", "order", "steps", "at_most"), (1, MOST)),
     "momentum": (0, 1),
     "clip_gradients": (1e-300, inf),
-    "memory": (1e-3, inf),
+    "memory": (1e-3, 1e9),
     "seed": (0, 2**32),
 }
 

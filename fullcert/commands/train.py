@@ -23,7 +23,9 @@ Overwrite = Annotated[
 ]
 Threads = Annotated[
     int | None,
-    typer.Option(min=1, help="Threads on the processor.", show_default="by the work in a step", rich_help_panel="Run"),
+    typer.Option(
+        min=1, max=4096, help="Threads on the processor.", show_default="by the work in a step", rich_help_panel="Run"
+    ),
 ]
 Board = Annotated[Path | None, typer.Option(help="Folder for a TensorBoard log.", rich_help_panel="Run")]
 
