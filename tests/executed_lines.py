@@ -4,8 +4,8 @@
 
 A pytest plugin traces every test and keeps, for each function of the modules that `syntax_bugs.py` lists, the lines it
 ran, counted from the first line of the function, so that a change elsewhere in the file leaves them where they are.
-What a fixture runs that several tests share counts for each of them. Lines at the top of a module run when it is imported,
-which is no test's: they belong to every test that runs anything of the module. The record is
+What a fixture runs that several tests share counts for each of them. Lines at the top of a module run when it is
+imported, which is no test's: they belong to every test that runs anything of the module. The record is
 `build/executed_lines.json`, and not kept in the repository: it takes one run of the tests.
 """
 

@@ -9,8 +9,8 @@ call computes as in ``rounding.nearest()``, where nothing is charged, and with u
 The tests of its file run against a copy of the package with the term removed, until the first failure: first the test
 that caught it the last time, which `rounding_terms.json` remembers, then those of `LAWS`, then those of the planted
 bugs of the file (`mutants.py`). A run that was stopped goes on with `--new`: what is remembered is not tried again.
-With `--here` terms are switched off in one process, by laws alone, which takes a part of the time. Prints a table; exits with 1 if a term is neither noticed nor in
-`rounding_terms_that_stay.py`, where the proofs are.
+With `--here` terms are switched off in one process, by laws alone, which takes a part of the time. Prints a table;
+exits with 1 if a term is neither noticed nor in `rounding_terms_that_stay.py`, where the proofs are.
 """
 
 from __future__ import annotations
