@@ -1,6 +1,7 @@
 """Which tests run which lines of the packages: recorded once, and asked by those who plant bugs.
 
-    python tests/executed_lines.py tests/fullcert tests/boundflow/test_audit.py
+    python tests/executed_lines.py                                   # all, which takes about 20 minutes
+    python tests/executed_lines.py tests/fullcert/test_tables.py     # these again
 
 A pytest plugin traces every test and keeps, for each function of the modules that `syntax_bugs.py` lists, the lines it
 ran, counted from the first line of the function, so that a change elsewhere in the file leaves them where they are.
@@ -27,6 +28,11 @@ from syntax_bugs import FILES, ROOT
 
 RECORD = ROOT / "build" / "executed_lines.json"
 PATHS = {str(ROOT / file) for file in FILES}
+OTHERS = {"reproduce", "bench"}  # folders of tests of fullcert that are about its own programs
+ANALYSES = {  # tests of boundflow that ask certificates
+    *("votes", "withstanding", "audit", "verified_rows", "derived_sets", "predictions", "certify", "filled_categories"),
+    *("smaller_sets", "answers", "saved", "forged_files", "enumerated", "asked_first", "digests", "many"),
+}
 
 
 class Lines:
@@ -153,10 +159,17 @@ def _place(path: str, line: int) -> tuple[str, int] | None:
     return (f"{Path(path).relative_to(ROOT)} {name}", offset) if name else None
 
 
+def recorded() -> list[str]:
+    """The files of tests that run these modules."""
+    of_fullcert = [path for path in (ROOT / "tests/fullcert").rglob("test_*.py") if path.parent.name not in OTHERS]
+    of_boundflow = [path for path in (ROOT / "tests/boundflow").rglob("test_*.py") if path.stem[5:] in ANALYSES]
+    return [str(path) for path in sorted(of_fullcert + of_boundflow)]
+
+
 def main() -> None:
     recorder = Recorder()
     options = ["-q", "-p", "no:xdist", "-p", "no:cacheprovider", "-W", "ignore"]
-    for file in sys.argv[1:]:  # one after the other, so that a run that was stopped keeps what it had
+    for file in sys.argv[1:] or recorded():  # one after the other, so that a run that was stopped keeps what it had
         pytest.main([*options, file], plugins=[recorder])
         record(recorder.tests, RECORD)
         recorder.tests.clear()

@@ -6,6 +6,7 @@ tests cost, and about a second. A run that does not end, or that wants more memo
 
 from __future__ import annotations
 
+import compileall
 import contextlib
 import json
 import os
@@ -109,6 +110,8 @@ class _Server:
     """One for each thread: it is asked in lines of JSON, and answers in lines of JSON."""
 
     def __init__(self) -> None:
+        for name in PACKAGES:
+            compileall.compile_dir(ROOT / name, quiet=2)
         environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONDONTWRITEBYTECODE": "1", "PYTHONPATH": ""}
         command = [sys.executable, __file__]
         self.process = subprocess.Popen(

@@ -50,7 +50,7 @@ def draw(file: str, tests: dict[str, str]) -> Iterator[Bug]:
 @cache
 def _record() -> dict[str, dict[str, Any]]:
     if not executed_lines.RECORD.exists():
-        raise SystemExit("record first which tests run which lines: make build/executed_lines.json")
+        raise SystemExit("record first which tests run which lines: .venv/bin/python tests/executed_lines.py")
     return json.loads(executed_lines.RECORD.read_text())  # type: ignore[no-any-return]
 
 
