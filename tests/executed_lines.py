@@ -31,7 +31,17 @@ PATHS = {str(ROOT / file) for file in FILES}
 OTHERS = {"reproduce", "bench"}  # folders of tests of fullcert that are about its own programs
 ANALYSES = {  # tests of boundflow that ask certificates
     *("votes", "withstanding", "audit", "verified_rows", "derived_sets", "predictions", "certify", "filled_categories"),
-    *("smaller_sets", "answers", "saved", "forged_files", "enumerated", "asked_first", "digests", "many"),
+    *(
+        "every_dataset",
+        "smaller_sets",
+        "answers",
+        "saved",
+        "forged_files",
+        "enumerated",
+        "asked_first",
+        "digests",
+        "many",
+    ),
 }
 
 

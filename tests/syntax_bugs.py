@@ -284,7 +284,7 @@ def _numbers(value: object) -> Iterator[str]:
         yield str(not value)
     elif isinstance(value, int | float):
         kinds = [value + 1, 0, -value, value * 2, value / 2 if isinstance(value, float) else value // 2]
-        yield from (f"({other})" for other in dict.fromkeys(kinds) if repr(other) != repr(value) and abs(other) < 1e300)
+        yield from (f"({other})" for other in dict.fromkeys(kinds) if other != value and abs(other) < 1e300)
 
 
 def _is_word(node: ast.expr) -> bool:

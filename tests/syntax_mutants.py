@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import tempfile
 import threading
 import time
@@ -89,20 +90,35 @@ def _batches(tests: list[Timed]) -> Iterator[list[Timed]]:
         yield batch
 
 
-def tried(bug: Bug, remembered: str | None) -> Outcome:
-    """Plant a bug, and let the tests run until one fails."""
+def tried(bug: Bug, remembered: str | None, most: float) -> Outcome:
+    """Plant a bug, and let the tests run until one fails, or until they have taken so many seconds."""
     begin, failure = time.perf_counter(), None
     with tempfile.TemporaryDirectory() as folder:
         planting.copied(folder, {bug.file: bug.planted})
         try:
             if remembered is not None:
                 failure = planting.failing(folder, [remembered], forgotten=True)
-            for batch in tests_of(bug) if failure is None else ():
+            for batch in at_most(most, tests_of(bug)) if failure is None else ():
                 failure = failure or planting.failing(folder, batch)
         except planting.Nonsense as error:
             failure = planting.Failure(f"{DOES_NOT_RUN}{error}".splitlines()[0], "")
     test, why = failure or (None, "")
     return Outcome(bug, test, " ".join(why.split())[:150], time.perf_counter() - begin)
+
+
+def at_most(most: float, batches: Iterator[list[Timed]]) -> Iterator[list[Timed]]:
+    """Batches of tests until they take so many seconds."""
+    spent = 0.0
+    for batch in batches:
+        kept = []
+        for test, seconds in batch:
+            spent += seconds
+            if spent <= most:
+                kept.append((test, seconds))
+        if kept:
+            yield kept
+        if spent > most:
+            return
 
 
 class Outcome(NamedTuple):
@@ -125,15 +141,16 @@ class Outcome(NamedTuple):
         return f"\n{'':18s}".join(line for line in lines if line)
 
 
-def of_file(file: str, wanted: list[Bug], tests: dict[str, str]) -> list[Outcome]:
+def of_file(wanted: list[Bug], tests: dict[str, str], most: float) -> list[Outcome]:
     """What became of the bugs of one file, and of those that are drawn for them where they do not run."""
     found, waiting, known = [], list(wanted), {bug.name for bug in wanted}
     while waiting:
-        outcome = tried(waiting[0], tests.get(waiting.pop(0).name))
+        bug = waiting.pop(0)
+        outcome = tried(bug, tests.get(bug.name), most)
         found.append(outcome)
         remember(outcome, tests)
         if outcome.end == "nonsense":
-            added = [bug for bug in draw(file, tests) if bug.name not in known and bug.name not in tests]
+            added = [bug for bug in draw(bug.file, tests) if bug.name not in known and bug.name not in tests]
             waiting += added
             known |= {bug.name for bug in added}
         print(outcome.told(), flush=True)
@@ -173,6 +190,7 @@ def main() -> None:
     parser.add_argument("--new", action="store_true", help="only bugs that no test is remembered for and nobody judged")
     parser.add_argument("--list", action="store_true", help="print the bugs and what is remembered of each, and end")
     parser.add_argument("--sample", type=int, help="only so many of them, spread over all files")
+    parser.add_argument("--seconds", type=float, default=math.inf, help="at most so many of tests for a bug")
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("words", nargs="*", help="only bugs whose file, function or line has one of these words")
     given, begin, tests = parser.parse_args(), time.perf_counter(), remembered()
@@ -182,7 +200,9 @@ def main() -> None:
             print(f"[{bug.kind}] {bug.name}\n    {tests.get(bug.name) or STAYS.get(bug.name) or '-'}")
         return
     with ThreadPoolExecutor(given.jobs) as pool:
-        rows = [row for rows in pool.map(lambda file: of_file(file, wanted[file], tests), wanted) for row in rows]
+        rows = [
+            row for rows in pool.map(lambda bugs: of_file(bugs, tests, given.seconds), wanted.values()) for row in rows
+        ]
     ends, minutes = Counter(row.end for row in rows), (time.perf_counter() - begin) / 60
     print(
         f"{len(rows)} drawn bugs in {minutes:.1f} minutes: {', '.join(f'{n} {end}' for end, n in ends.most_common())}"
