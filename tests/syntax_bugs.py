@@ -84,6 +84,7 @@ WORDS = {  # calls that tell somebody something
     *("Mistake", "print", "echo", "warn", "debug", "info", "say", "note", "isinstance", "getattr", "hasattr", "cast"),
     *("plural", "described", "cache", "lru_cache", "TypeVar", "ValueError", "TypeError"),
 }
+COMMUTES = {"min", "max", "minimum", "maximum", "array_equal", "equal", "allclose"}
 SPOKEN = {"__repr__", "__str__", "_repr_html_", "__dir__"}  # functions
 
 
@@ -260,7 +261,7 @@ class Source:
             kept = node.args[0] if module and node.args else node.func.value
             yield "call", node, f"({self.of(kept)})"
         for left, right in zip(node.args, node.args[1:], strict=False) if plain else ():
-            if self.of(left) != self.of(right) and not (_is_word(left) or _is_word(right)):
+            if self.of(left) != self.of(right) and not (name in COMMUTES or _is_word(left) or _is_word(right)):
                 begin, end = self.span(node)
                 a, b = self.span(left), self.span(right)
                 parts = (begin, a[0]), b, (a[1], b[0]), a, (b[1], end)
