@@ -315,7 +315,7 @@ def test_words_give_one_budget_to_all_changes_of_features() -> None:
         "moved age by up to 1 and put any category into job, in at most 3 of the 288 training samples altogether "
         "and flipped at most 2 of the 288 training labels"
     )
-    others = Options(data="t.csv", target="y", epsilon=0.5, remove=1, replace=2, missing=("job",))
+    others = Options(data="t.csv", target="y", epsilon=0.5, remove=1, replace=2, missing=("job",), clip_gradients=1.0)
     assert threats.training_words(others, 1288, True) == (
         "moved every number, in units of its column's scale, by up to 0.5 in every training sample, slipped in at most "
         "1 of the 1,288 training samples, replaced at most 2 of the 1,288 training samples by anything and filled in "
