@@ -111,13 +111,6 @@ def test_a_budget_counts_samples(name: str) -> None:
     assert all(len(set(column)) == (3 if name in ("flipped", "replaced") else 1) for column in labels.T.tolist())
 
 
-def test_who_was_removed_stays_away() -> None:
-    """Two budgets are two attackers: together they may remove as many as both."""
-    x, y = samples(), torch.arange(ROWS) % 3
-    both = AtMost(2, Removal()) & AtMost(3, Removal())
-    assert {int((~data.there).sum()) for data in drawn(both, x, y, 3)} == {3, 4, 5}
-
-
 def test_labels_become_any_other_and_targets_move() -> None:
     x, y = samples(), torch.arange(ROWS) % 3
     found = torch.stack([data.targets for data in drawn(Labels(classes=3), x, y, 3)])
