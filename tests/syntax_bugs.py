@@ -85,7 +85,7 @@ WORDS = {  # calls that tell somebody something
     *("plural", "described", "cache", "lru_cache", "TypeVar", "ValueError", "TypeError"),
 }
 COMMUTES = {"min", "max", "minimum", "maximum", "array_equal", "equal", "allclose"}
-SPOKEN = {"__repr__", "__str__", "_repr_html_", "__dir__"}  # functions
+SPOKEN = {"__repr__", "__str__", "_repr_html_", "drawn", "needs_less", "without_key"}  # functions: words and pictures
 
 
 class Bug(NamedTuple):
@@ -161,7 +161,6 @@ class Source:
         self.starts = [0]
         for line in lines:
             self.starts.append(self.starts[-1] + len(line))
-        self.dump = ast.dump(self.tree)
 
     def span(self, node: ast.expr | ast.stmt) -> tuple[int, int]:
         assert node.end_lineno is not None and node.end_col_offset is not None
@@ -181,9 +180,11 @@ class Source:
 
     def other_program(self, bug: Bug) -> bool:
         try:
-            return ast.dump(ast.parse(bug.planted(self.text))) != self.dump
+            made = ast.parse(bug.planted(self.text)).body
         except SyntaxError:
             return False
+        place = next(i for i, part in enumerate(self.tree.body) if (part.end_lineno or 0) >= bug.lines[0])
+        return len(made) != len(self.tree.body) or ast.dump(made[place]) != ast.dump(self.tree.body[place])
 
     def changes(self) -> Iterator[tuple[str, str, ast.expr | ast.stmt, str]]:
         """Function, kind of change, the node that is replaced, and by what."""
