@@ -179,12 +179,15 @@ class Source:
         return first, len(self.content) if last < 0 else last
 
     def other_program(self, bug: Bug) -> bool:
+        """Whether the definition in which a bug stands becomes another one that can be read."""
+        part = next(part for part in self.tree.body if (part.end_lineno or 0) >= bug.lines[0])
+        marks = [mark.lineno for mark in getattr(part, "decorator_list", [])]
+        first, last = self.starts[min([part.lineno, *marks]) - 1], self.starts[part.end_lineno or part.lineno]
         try:
-            made = ast.parse(bug.planted(self.text)).body
+            made = ast.parse(self.content[first : bug.begin] + bug.wrong.encode() + self.content[bug.end : last]).body
         except SyntaxError:
             return False
-        place = next(i for i, part in enumerate(self.tree.body) if (part.end_lineno or 0) >= bug.lines[0])
-        return len(made) != len(self.tree.body) or ast.dump(made[place]) != ast.dump(self.tree.body[place])
+        return [ast.dump(one) for one in made] != [ast.dump(part)]
 
     def changes(self) -> Iterator[tuple[str, str, ast.expr | ast.stmt, str]]:
         """Function, kind of change, the node that is replaced, and by what."""

@@ -319,7 +319,7 @@ def test_words_give_one_budget_to_all_changes_of_features() -> None:
     assert threats.training_words(others, 1288, True) == (
         "moved every number, in units of its column's scale, by up to 0.5 in every training sample, slipped in at most "
         "1 of the 1,288 training samples, replaced at most 2 of the 1,288 training samples by anything and filled in "
-        "the missing values of job by any of its categories"
+        "the missing values of job by any category of the training rows"
     )
     alone = threats.training_words(replace(chosen, any_category=(), flip_labels=0), 288, True)
     assert alone == "moved age by up to 1 in at most 3 of the 288 training samples"
