@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import dataclasses
 import sys
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -23,7 +23,7 @@ import torch
 from torch import Tensor, nn
 
 from .digests import NOT_COMPARED, attributes, hooks, of_tensors, of_value
-from .errors import DifferentRuns
+from .errors import DifferentRuns, UnsupportedProgram
 from .version import __version__
 
 __all__ = ["attributes", "differences", "of_model", "of_program", "of_tensors", "of_value", "require_same"]
@@ -55,12 +55,12 @@ def of_model(model: nn.Module) -> Identity:
     shapes = {name: (tuple(value.shape), str(value.dtype)) for name, value in trained.items()}
     kept = {name: sorted(module._non_persistent_buffers_set) for name, module in modules.items()}
     found = {
-        "structure of the model": of_value((list(modules), shapes, list(frozen), list(buffers), tied, kept)),
-        "code of the model": of_value([type(module) for module in modules.values()]),
+        "layers": of_value((list(modules), shapes, list(frozen), list(buffers), tied, kept)),
+        "code of the layers": of_value([type(module) for module in modules.values()]),
         "frozen parameters": of_tensors(*frozen.values()),
         "buffers": of_tensors(*buffers.values()),
-        "modes of the model": of_value([module.training for module in modules.values()]),
-        "hooks of the model": of_value([hooks(module) for module in modules.values()]),
+        "modes of the layers": of_value([module.training for module in modules.values()]),
+        "hooks of the layers": of_value([hooks(module) for module in modules.values()]),
     }
     for name, module in modules.items():
         held = {key: value for key, value in sorted(attributes(module).items()) if key not in PYTORCHS}
@@ -116,6 +116,18 @@ def differences(then: Mapping[str, str], now: Mapping[str, str], but: Collection
     return found
 
 
+def require_comparable(parts: Mapping[str, str], advice: str) -> None:
+    """Refuse what could never be found to be the same again."""
+    for name, found in parts.items():
+        if found.startswith(NOT_COMPARED):
+            raise UnsupportedProgram(f"{name} {found}, so nobody could tell whether it is the same again: {advice}")
+
+
+def listed(names: Sequence[str]) -> str:
+    """Some names in a sentence."""
+    return " and ".join(part for part in (", ".join(names[:-1]), names[-1]) if part)
+
+
 def require_same(
     then: Mapping[str, str] | None, now: Mapping[str, str], what: str, advice: str, but: Collection[str] = ()
 ) -> None:
@@ -124,5 +136,4 @@ def require_same(
         raise DifferentRuns(f"{what} does not say what it rests on, as files of earlier versions: {advice}")
     found = differences(then, now, but)
     if found:
-        listed = found[0] if len(found) == 1 else f"{', '.join(found[:-1])} and {found[-1]}"
-        raise DifferentRuns(f"{what} differs in {listed}: {advice}")
+        raise DifferentRuns(f"{what} differs in {listed(found)}: {advice}")

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from functools import cached_property
+
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.parameter import is_lazy
 
+from . import identity
 from .bounded import Bounded
 from .errors import BoundFlowError, UnsupportedProgram
 from .forward_effects import effects, faithful_copy, require_supported
@@ -62,6 +65,14 @@ class Prepared:
                 f"the forward pass changes {', '.join(self.effects.changes)}, and clip_gradients calls it once for "
                 "every sample, which is another training: leave clip_gradients out, or keep no state"
             )
+
+    @cached_property
+    def identity(self) -> dict[str, str]:
+        """What the training rests on, before its first step (`identity.py`)."""
+        tensors = (*self.model.parameters(), *self.model.buffers())
+        data, weights = identity.of_tensors(self.x, self.y), identity.of_tensors(*tensors)
+        loss = LOSSES[self.recipe.loss]
+        return identity.of_program(self.model, self.recipe, self.threat, data=data, initial_weights=weights, loss=loss)
 
     def _copy(self, model: nn.Module) -> None:
         """A copy of the model, so that the one that was given stays as it is, and how many outputs it has."""
