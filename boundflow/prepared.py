@@ -15,7 +15,7 @@ from .bounded import Bounded
 from .errors import BoundFlowError, UnsupportedProgram
 from .forward_effects import effects, faithful_copy, require_supported
 from .lift import Given
-from .losses import LOSSES
+from .losses import LOSSES, as_targets
 from .recipe import Recipe
 from .threats import Lifted, Threat
 
@@ -106,7 +106,7 @@ class Prepared:
             raise ValueError(f"{len(self.x)} inputs and {len(y)} targets")
         loss, kind = self.recipe.loss, LOSSES[self.recipe.loss].outputs
         if kind == "values":
-            y = y.to(self.x.dtype).reshape(len(y), -1)
+            y = as_targets(loss, y, self.x.dtype)
             if y.shape[1] != self.outputs or not bool(torch.isfinite(y).all()):
                 raise ValueError(f"targets must be {self.outputs} finite numbers for each input, as the model puts out")
             return y
@@ -123,4 +123,4 @@ class Prepared:
         y, classes = y.reshape(-1), self.outputs if kind == "classes" else 2
         if bool((y < 0).any()) or bool((y >= classes).any()) or bool((y != y.long()).any()):
             raise ValueError(f"labels must be whole numbers from 0 to {classes - 1}")
-        return y.long() if kind == "classes" else y.to(self.x.dtype).reshape(-1, 1)
+        return as_targets(loss, y, self.x.dtype)

@@ -185,7 +185,7 @@ def test_runs_of_different_recipes_are_not_combined() -> None:
     x, y = task(20)
     first = bf.certify(network(), (x, y), threat=flips(2), **RECIPE)
     others = {
-        "steps": bf.certify(network(), (x, y), threat=flips(3), **{**RECIPE, "epochs": 5}),
+        "epochs": bf.certify(network(), (x, y), threat=flips(3), **{**RECIPE, "epochs": 5}),
         "data": bf.certify(network(), (x + 1, y), threat=flips(3), **RECIPE),
         "different kinds": bf.certify(network(), (x, y), threat=AtMost(2, Removal()), **RECIPE),
     }

@@ -61,7 +61,7 @@ def test_a_set_of_which_every_symbol_is_known(kind: str, dtype: torch.dtype, siz
     model = nn.Linear(1, SIZE, bias=False).to(dtype)
     bf.lift(model, space)
     model.weight.set = Set(wide(form), form, space)  # type: ignore[attr-defined]
-    made = with_fixed(model, space, Fixed(rows.numbers, torch.zeros(2, 1, dtype=torch.float64), 0)).weight
+    made = with_fixed(model, space, Fixed(rows.numbers, torch.zeros(2, 1, dtype=torch.float64), [])).weight
     low, high = exact(made.set.bounds)  # type: ignore[attr-defined]
     assert np.all(low <= exact(center) - exact(radius)) and np.all(high >= exact(center) + exact(radius))
 
