@@ -301,7 +301,7 @@ def _require_its_code(path: str | Path, module: nn.Module, record: dict[str, Any
     found = identity.differences(*({name: part[name] for name in names & part.keys()} for part in (then, now)))
     if found:
         raise BoundFlowError(
-            f"{path} does not fit this model: {identity.listed(found)} of the one that was trained differ"
+            f"{path} does not fit this model: it differs in {identity.listed(found)} from the one that was trained"
         )
 
 
