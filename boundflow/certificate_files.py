@@ -293,7 +293,7 @@ def _require_its_code(path: str | Path, module: nn.Module, record: dict[str, Any
     them at all: then, and where something cannot be compared, the answers alone say whether it is the network.
     """
     then, now = record.get("identity", {}), identity.of_model(module)
-    if any(then.get(name) != version for name, version in identity.versions().items()):
+    if any(then.get(f"{identity.VERSION}{name}") != version for name, version in identity.versions().items()):
         return
     changed = {identity.attributes_of(name.rpartition(".")[0]) for name in record.get("state", ())}
     names = {name for name in {*then, *now} if name in identity.OF_CODE or name.startswith(identity.ATTRIBUTES)}

@@ -38,20 +38,20 @@ __all__ = [
 ]
 
 Identity = dict[str, str]
-# fields of a recipe that are no part of it: where it runs, and what the data and the parameters say themselves
-PLACES = frozenset(("device", "dtype"))
-ATTRIBUTES = "attributes of "
+# fields of a recipe that are no part of it: what a machine has, and what the data and the parameters say themselves
+PLACES = frozenset(("device", "memory", "dtype"))
+ATTRIBUTES, VERSION = "attributes of ", "version of "
 # parts that say which code a network is, with its attributes
 OF_CODE = frozenset(("layers", "code of the layers", "hooks of the layers"))
 # parts that say which bounds are computed, and of which attacker, and not what is trained
-OF_BOUNDS = frozenset(("threat", "domain", "order", "reduction", "memory", "compile"))
+OF_BOUNDS = frozenset(("threat", "domain", "order", "reduction", "compile"))
 
 
-def versions() -> Identity:
+def versions() -> dict[str, str]:
     """What computes."""
     python = f"{sys.version_info.major}.{sys.version_info.minor}"
     found = {"boundflow": __version__, "torch": torch.__version__, "numpy": np.__version__, "python": python}
-    return {f"version of {name}": str(version) for name, version in found.items()}
+    return {name: str(version) for name, version in found.items()}
 
 
 def of_model(model: nn.Module) -> Identity:
@@ -113,7 +113,7 @@ def of_program(
         **of_recipe(recipe),
         "loss": of_value((recipe.loss, loss)),
         "threat": of_value(threat),
-        **versions(),
+        **{f"{VERSION}{name}": version for name, version in versions().items()},
     }
 
 
