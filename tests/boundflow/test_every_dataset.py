@@ -161,6 +161,10 @@ def test_no_dataset_with_so_many_changes_changes_what_withstands_them(name: str,
         assert curve.robustness[place] == float((together.value >= k).double().mean())
         assert curve.attacked[place] == float((right & ~broken[int(k)]).double().mean()) >= curve.certified[place]
     assert curve.certified == sorted(curve.certified, reverse=True) and curve.nominal == float(right.double().mean())
+    short = bf.curve([problem.certificate, *others], problem.inputs, problem.truth, over="k")
+    reached = {0, *together.value[together.value >= 0].tolist()}
+    assert short.values == sorted({*reached, min(problem.k, max(reached) + 1)}) and short.attacked is None
+    assert short.certified == [curve.certified[curve.values.index(k)] for k in short.values]
 
 
 @every_number
@@ -299,18 +303,19 @@ def alone(certificate: bf.Certificate, x: Tensor, label: Tensor, samples: list[i
 
 
 def one_step(name: str, number: int) -> Problem:
-    """The problem with a single step of a linear network with one output: next to nothing is lost."""
+    """The problem with one step of a linear network and moves that are short: next to nothing is lost."""
     made = Problem(name, number)
     made.classes, made.epsilon = 2, 1e-5
     made.plan = made.plan._replace(steps=1, lr=0.05, momentum=0.0, batch_size=None)
     made.plan = made.plan if made.attack.numbers else made.plan._replace(loss="bce")
-    made.model = torch.nn.Sequential(torch.nn.Linear(made.features, 1)).to(made.dtype)
-    made.y = made.y if made.attack.numbers else made.y.clamp_max(1)
+    made.dtype, made.x = torch.float64, made.x.double()
+    made.model = torch.nn.Sequential(torch.nn.Linear(made.features, 1)).double()
+    made.y = made.y.double() if made.attack.numbers else made.y.clamp_max(1)
     return made
 
 
 @every_number
-@pytest.mark.parametrize("name", tracked([*of(holes=False), *of(numbers=True)]))
+@pytest.mark.parametrize("name", [n for n in tracked([*of(holes=False), *of(numbers=True)]) if "categories" not in n])
 def test_a_term_is_what_one_sample_alone_takes_off(name: str, number: int) -> None:
     """All others are checked, and it is the only one that is left."""
     problem = one_step(name, number)
@@ -318,7 +323,7 @@ def test_a_term_is_what_one_sample_alone_takes_off(name: str, number: int) -> No
     found, label = certificate.audit(x, every=True), plain.answered(certificate.nominal(x))
     assert found.inputs.tolist() == list(range(len(x)))
     whole, none = (alone(certificate, x, label, samples) for samples in ([], every))
-    near = {"rtol": 1e-3, "atol": 1e-5 if problem.dtype is torch.float32 else 1e-10}
+    near = {"rtol": 1e-3, "atol": 1e-10}
     assert np.allclose(found.owned, whole - none, **near), problem
     if not problem.attack.numbers:
         assert found.label.tolist() == label.tolist() and found.rival.tolist() == (1 - label).tolist()
@@ -335,7 +340,9 @@ def test_a_term_is_what_one_sample_alone_takes_off(name: str, number: int) -> No
     if problem.attack.numbers and budgets[0] is not None:  # downwards other samples may be the largest than upwards
         assert (told.sum(1) >= counted.sum(1).numpy() * (1 - 1e-3) - near["atol"]).all(), problem
         return
-    assert np.allclose(told.sum(1), counted.sum(1), **near) and np.allclose(told.max(1), counted.amax(1), **near), problem
+    assert np.allclose(told.sum(1), counted.sum(1), **near) and np.allclose(told.max(1), counted.amax(1), **near), (
+        problem
+    )
     apart = terms.sort(1).values.diff(dim=1).amin(1) > 1e-3 * terms.amax(1)
     assert np.allclose(told[apart], counted[apart], **near), problem
     totals = dict(zip(found.samples.tolist(), found.totals.tolist(), strict=True))
