@@ -4,6 +4,7 @@ certified.py    what both share: a threat in a few numbers, and `fit`, which is 
 classifier.py   labels and probabilities             regressor.py   values
 answers.py      what they answer                     checks.py      what they refuse and warn of
 weights.py      how much each sample counts          through.py     the same through pipelines and searches
+fitted.py       what a fit has found, known again
 """
 
 try:
@@ -15,6 +16,7 @@ from fullcert.scaling import ScalerNotCovered
 from fullcert.sklearn.answers import CertifiedLabels, CertifiedProbabilities, CertifiedValues, Withstood
 from fullcert.sklearn.checks import ClassWeightNotCovered, NothingCertified, NoThreat, UnscaledFeatures
 from fullcert.sklearn.classifier import CertifiedClassifier
+from fullcert.sklearn.fitted import OtherVersions
 from fullcert.sklearn.regressor import CertifiedRegressor
 from fullcert.sklearn.through import certified_score, predict_certified, predict_proba_certified, withstands
 
@@ -27,6 +29,7 @@ __all__ = [
     "ClassWeightNotCovered",
     "NoThreat",
     "NothingCertified",
+    "OtherVersions",
     "ScalerNotCovered",
     "UnscaledFeatures",
     "Withstood",

@@ -26,6 +26,7 @@ from boundflow.threats import AtMost, Linf, Removal, Threat
 from fullcert import losses, recipes
 from fullcert.models import ACTIVATIONS
 from fullcert.scaling import changes_features, scaling
+from fullcert.sklearn import fitted
 from fullcert.sklearn.checks import (
     about_missing,
     check_radius,
@@ -83,6 +84,11 @@ class CertifiedEstimator(BaseEstimator):
         """What an earlier `fit` found: its certificate, beside the classes of one that fails, speaks of other data."""
         for name in [name for name in vars(self) if name.endswith("_") and not name.startswith("_")]:
             delattr(self, name)
+        self.__dict__.pop("_fitted", None)
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)
+        fitted.warn(self)
 
     def _fit(
         self, x: np.ndarray, targets: np.ndarray, outputs: int, loss: str, weights: np.ndarray | None = None
@@ -216,13 +222,14 @@ class CertifiedEstimator(BaseEstimator):
     def _checks(self, *threats: Threat | None) -> dict[str, Any]:
         """How inputs are validated: NaN is for threats about missing values; once fitted, in the dtype of the fit."""
         missing = any(map(about_missing, threats))
-        fitted = getattr(self, "program_", None)
-        dtype = np.float32 if (self._dtype if fitted is None else fitted.dtype) is torch.float32 else np.float64
+        program = getattr(self, "program_", None)
+        dtype = np.float32 if (self._dtype if program is None else program.dtype) is torch.float32 else np.float64
         return {"dtype": dtype, "ensure_all_finite": "allow-nan" if missing else True}
 
     def _outputs(self, X: Any) -> np.ndarray:
         """What the plain model puts out."""
         check_is_fitted(self, "certificate_")
+        fitted.require(self, certified=False)
         x = torch.tensor(validate_data(self, X, reset=False, **self._checks(self.threat_)))
         with torch.no_grad():
             return self.certificate_.nominal(self.threat_.observed(x)).numpy()
@@ -235,6 +242,7 @@ class CertifiedEstimator(BaseEstimator):
     def _asked(self, X: Any, epsilon: Any, threat: Threat | None) -> tuple[torch.Tensor, Any]:
         """Inputs as the certificate takes them, and how far each feature of them has moved."""
         check_is_fitted(self, "certificate_")
+        fitted.require(self, certified=True)
         x = validate_data(self, X, reset=False, **self._checks(self.threat_, threat))
         if epsilon is None:
             epsilon = 0.0 if threat is not None else self.test_epsilon

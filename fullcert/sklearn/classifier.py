@@ -18,6 +18,7 @@ import boundflow as bf
 from boundflow.threats import AtMost, Labels, Threat
 from boundflow.training_state import space_of
 from fullcert import losses
+from fullcert.sklearn import fitted
 from fullcert.sklearn.answers import (
     CertifiedLabels,
     CertifiedProbabilities,
@@ -34,8 +35,8 @@ LOG, SQUARED = "log", "squared"
 
 
 def _is_logistic(estimator: Any) -> bool:
-    fitted = getattr(estimator, "program_", None)  # by which it was trained, whatever its parameters say by now
-    if (estimator.loss != LOG) if fitted is None else (fitted.loss == "mse"):
+    program = getattr(estimator, "program_", None)  # by which it was trained, whatever its parameters say by now
+    if (estimator.loss != LOG) if program is None else (program.loss == "mse"):
         raise AttributeError("probabilities are those of the logistic loss: use loss='log'")
     return True
 
@@ -78,6 +79,7 @@ class CertifiedClassifier(ClassifierMixin, CertifiedEstimator):
         certificate.record["classes"] = self.classes_.tolist()
         self._say_where_weights_come_from(certificate)
         self.certificate_ = certificate
+        self._fitted = fitted.of(self)
         check_certifies(certificate, x, self.threat_)
         return self
 

@@ -11,6 +11,7 @@ from sklearn.utils.validation import check_consistent_length, column_or_1d, vali
 
 from boundflow import rounding
 from boundflow.threats import Labels, Threat
+from fullcert.sklearn import fitted
 from fullcert.sklearn.answers import CertifiedValues
 from fullcert.sklearn.certified import CertifiedEstimator
 from fullcert.sklearn.checks import positive
@@ -35,6 +36,7 @@ class CertifiedRegressor(RegressorMixin, CertifiedEstimator):
         self._forget()
         x, y = validate_data(self, X, y, y_numeric=True, **self._checks(self.threat))
         self.certificate_ = self._fit(x, y.astype(x.dtype), 1, "mse", combined(sample_weight, None, x))
+        self._fitted = fitted.of(self)
         return self
 
     def _moved_targets(self) -> list[Threat]:
