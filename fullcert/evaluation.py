@@ -321,9 +321,10 @@ def details(recipe: Recipe, certificate: bf.Certificate, curve: bool = True) -> 
     not_covered = [
         ["choices", "options that were chosen by looking at data inside the threat"],
     ]
-    if options.tuned_on == "trusted":
+    chosen_on = options.tuned_on.partition(":")[0]
+    if chosen_on == "trusted":
         covered.append(["steps and learning rate", "chosen on trusted data, before the training data were looked at"])
-    elif options.tuned_on == "declared":
+    elif chosen_on == "declared":
         declared = "chosen on training and validation samples, declared as if fixed beforehand"
         not_covered.append(["steps and learning rate", declared])
     if recipe.task.encoding is None and options.dataset in SCALED:

@@ -177,7 +177,7 @@ class Options:
                 self.within(name, least, limit)
         parse_widths(self.hidden, "hidden")
         parse_widths(self.channels, "channels")
-        if self.tuned_on not in TUNED_ON:
+        if self.tuned_on.partition(":")[0] not in TUNED_ON:
             raise Mistake(f"--tuned-on must be one of {', '.join(TUNED_ON)}, not {reprlib.repr(self.tuned_on)}")
         if self.data is not None and self.target is None:
             raise Mistake("--data needs --target, the column that is predicted")

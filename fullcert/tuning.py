@@ -7,6 +7,8 @@ steps costs nothing extra. Where the choice is made decides what it is worth:
                 were looked at, like the seed. A threat that counts samples is scaled to the size of the table.
     declared    training samples and validation samples of the run itself: a choice made on data inside the threat,
                 which the certificate does not cover, and says so. Test samples are never looked at.
+
+Options that were chosen on trusted data name the choice and the table by a digest, and are refused with others.
 """
 
 from collections.abc import Callable, Sequence
@@ -18,7 +20,7 @@ from typing import Any, NamedTuple
 import torch
 
 import boundflow as bf
-from fullcert import tables
+from fullcert import identity, tables
 from fullcert.mistakes import Mistake
 from fullcert.options import Options
 from fullcert.training import Recipe
@@ -52,8 +54,11 @@ def tuned(
         progress(f"learning rate {lr:g} ({place + 1} of {len(rates) or len(RATES)})")
         found += measured(replace(where, lr=lr), most, where is not options)
     best = max(found, key=lambda tried: (tried.certified_accuracy, -tried.steps, -tried.lr))
-    source = "trusted" if options.trusted is not None else "declared"
-    return replace(options, lr=best.lr, steps=best.steps, epochs=best.steps, tuned_on=source), found
+    chosen = replace(options, lr=best.lr, steps=best.steps, epochs=best.steps)
+    source = "declared"
+    if options.trusted is not None:
+        source = f"trusted:{identity.of_choice(chosen, identity.of_files(options))}"
+    return replace(chosen, tuned_on=source), found
 
 
 def measured(options: Options, most: int, trusted: bool) -> list[Tried]:

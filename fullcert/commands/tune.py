@@ -58,7 +58,12 @@ def tune(
         chosen, tried = tuning.tuned(options, most_steps, rates, progress)
     if out is not None:
         runs.write(out, as_toml(chosen).encode())
-    found = {"lr": chosen.lr, "steps": chosen.steps, "tuned_on": chosen.tuned_on, "tried": [t._asdict() for t in tried]}
+    found = {
+        "lr": chosen.lr,
+        "steps": chosen.steps,
+        "tuned_on": chosen.tuned_on.partition(":")[0],
+        "tried": [t._asdict() for t in tried],
+    }
     results.give(json, found)
     if not quiet:
         show(found, out, Console(stderr=json == "-"))

@@ -1,11 +1,12 @@
 """Advice that knows the run: every sentence rests on something that the run itself has measured."""
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
-from commands import Command, people, run_main, write_csv
+from commands import Command, people, run_main, sentence, write_csv
 
 from fullcert.advice import advice
 from fullcert.options import resolve
@@ -77,13 +78,19 @@ def test_a_choice_says_where_it_was_made(
     details = dict(json.loads((tmp_path / "run" / "evaluation.json").read_text())["details"])
     group = details["What is covered" if where == "trusted" else "What is not covered"]
     assert any(name == "steps and learning rate" for name, _ in group)
+    other = str(tmp_path / "other.csv")
+    write_csv(tmp_path / "other.csv", people(60, seed=6))
+    others = (("--lr", "0.7"), ("--steps", "9"), ("--trusted", other)) if where == "trusted" else ()
+    for change in others:  # what was chosen otherwise, or on another table, is not what was tuned
+        again = ("train", "--config", tmp_path / "tuned.toml", *change, "--out", tmp_path / "no", "--quiet")
+        assert "--tuned-on names other steps" in sentence(command(*again)), change
+        assert command(*again, "--tuned-on", "declared").code == 0
+        shutil.rmtree(tmp_path / "no")
     shown = command("tune", *flags, "--most-steps", "2", "--rate", "1")
     assert shown.code == 0 and "--lr 1 --steps" in shown.out
 
 
 def test_a_tuning_that_cannot_be(command: Command, table: Path, tmp_path: Path) -> None:
-    from commands import sentence
-
     few = write_csv(tmp_path / "few.csv", people(10))
     for flags, words in (
         (("--data", table, "--target", "pay", "--regression"), "for classes and not --regression"),
