@@ -20,7 +20,6 @@ from torch import Tensor, nn
 
 from . import reduction
 from .errors import UnsupportedProgram
-from .identity import of_value
 from .losses import LOSSES
 from .training_state import Trainer
 from .tuning import MEMORY
@@ -140,7 +139,7 @@ class Recipe:
         for _ in range(steps):
             trial.skip(1)
             for group in trial.optimizer.param_groups:
-                digest.update(of_value([group[key] for key in sorted(group) if key != "params"]).encode())
+                digest.update(repr([_recorded(group[key]) for key in sorted(group) if key != "params"]).encode())
         return {"name": type(trial.schedule).__name__, "options": digest.hexdigest()}
 
 
@@ -157,4 +156,4 @@ def _recorded(option: Any) -> Any:
         return option.tolist()
     if isinstance(option, list | tuple):
         return [_recorded(part) for part in option]
-    return option if option is None or isinstance(option, bool | int | float | str) else of_value(option)
+    return option if option is None or isinstance(option, bool | int | float | str) else repr(option)

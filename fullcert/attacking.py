@@ -17,7 +17,7 @@ from boundflow.attacks import Poisoned, Progress
 from fullcert import identity, runs, voting
 from fullcert.evaluation import CHUNK
 from fullcert.mistakes import Mistake
-from fullcert.training import Recipe
+from fullcert.training import Recipe, of_run
 
 
 def loaded(run: Path) -> tuple[Recipe, bf.Certificate]:
@@ -27,10 +27,7 @@ def loaded(run: Path) -> tuple[Recipe, bf.Certificate]:
             f"{run} is a run of --members that vote, and attacks train one model: they would have to break many at once"
         )
     path = runs.existing(run, runs.CERTIFICATE)
-    kept = identity.opened(run)
-    identity.require_code(kept)
-    recipe = Recipe(kept.options)
-    identity.require_now(kept, recipe.identity)
+    recipe = of_run(identity.opened(run))
     own = copy.deepcopy(recipe.initial) if ":" in recipe.options.model else None
     try:
         return recipe, bf.load(path, own)

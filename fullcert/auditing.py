@@ -79,7 +79,8 @@ def require_same(kept: Kept) -> tasks.Task | None:
     options = kept.options
     if options.data is not None and not Path(options.data).is_file():
         return None
-    task = tasks.load(options)
+    with identity.loading_again(kept):
+        task = tasks.load(options)
     identity.require_now(kept, identity.of(options, task, {}), but=identity.code_of(kept))  # told when it is run
     return task
 

@@ -12,7 +12,6 @@ alone. Nothing is believed that the certificate says of its data: they are loade
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -27,9 +26,11 @@ from fullcert.mistakes import Mistake
 from fullcert.model_files import is_file
 from fullcert.plain_training import NotTrained
 from fullcert.poisoning import Data, NotDrawn, member
-from fullcert.training import Recipe
+from fullcert.training import Recipe, of_run
 
 APART = 0.01  # how far bounds of two machines may be apart, as a share of their width
+VERSIONS = ("torch", "boundflow", identity.VERSION)
+DIGESTS = ("identity", identity.KEY)  # in a record, those of the library and those of the command
 SETTINGS = ("data", "initial_weights", "dtype", "rounding", "boundflow", "torch")
 
 
@@ -47,15 +48,10 @@ Progress = Callable[[str], None]
 def recipe_of(run: Path, run_code: bool = False, device: str | None = None) -> Recipe:
     """The recipe of a run, from its folder; on another device where one is named."""
     kept = identity.opened(run)
-    options = kept.options if device is None else replace(kept.options, device=device)
-    if is_file(options.model) and not run_code:
-        raise Skip(f"its network is code in {options.model.partition(':')[0]}, which --run-code runs")
+    if is_file(kept.options.model) and not run_code:
+        raise Skip(f"its network is code in {kept.options.model.partition(':')[0]}, which --run-code runs")
     with refuted():
-        identity.require_code(kept)
-    recipe = Recipe(options)
-    with refuted():
-        identity.require_now(kept, recipe.identity)
-    return recipe
+        return of_run(kept, device)
 
 
 @contextmanager
@@ -63,7 +59,7 @@ def refuted() -> Iterator[None]:
     """Data, columns and code that are not those of the certificate refute that it is about them."""
     try:
         yield
-    except Mistake as mistake:
+    except identity.Changed as mistake:
         raise Refuted(str(mistake)) from None
 
 
@@ -111,7 +107,7 @@ def rerun(run: Path, recipe: Recipe, elsewhere: bool, progress: Progress) -> str
         made = bf.load(path, recipe.initial if is_file(recipe.options.model) else None)
     kept = bf.load(run / runs.CERTIFICATE, recipe.initial if is_file(recipe.options.model) else None)
     different = differences(kept.record, made.record)
-    other = [name for name in different if name not in ("torch", "boundflow")]
+    other = [name for name in different if not name.rpartition(": ")[2].startswith(VERSIONS)]
     if other:
         raise Refuted(f"the same training is about something else: {'; '.join(different[name] for name in other)}")
     if not elsewhere and not different:
@@ -150,14 +146,21 @@ def rerun_members(run: Path, recipe: Recipe, progress: Progress) -> str:
 
 
 def differences(kept: dict[str, Any], made: dict[str, Any]) -> dict[str, str]:
-    """In what two records differ, in words."""
-    names = [*SETTINGS, *(name for name in kept if name not in SETTINGS and name != "compiled")]
+    """In what two records differ, in words; what only one of them says is a difference, too."""
+    then, now = flat(kept), flat(made)
+    names = [*SETTINGS, *sorted({*then, *now} - {*SETTINGS, "compiled"})]
     words = {}
     for name in names:
-        if kept.get(name) != made.get(name):
-            there, here = (str(record.get(name))[:40] for record in (kept, made))
+        if then.get(name) != now.get(name):
+            there, here = (str(record.get(name))[:40] for record in (then, now))
             words[name] = f"{name.replace('_', ' ')} is {there} there and {here} here"
     return words
+
+
+def flat(record: dict[str, Any]) -> dict[str, Any]:
+    """A record, and the digests of what its training rests on by names of their own."""
+    digests = {f"{part}: {name}": value for part in DIGESTS for name, value in (record.get(part) or {}).items()}
+    return {name: value for name, value in record.items() if name not in DIGESTS} | digests
 
 
 def compared(kept: bf.Certificate, made: bf.Certificate) -> str:

@@ -10,7 +10,8 @@ them anew and compares (`require_begun`, `require_now`, `require_one`); whoever 
 them from `opened`, which refuses those of another run.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -35,6 +36,7 @@ FILES = {"data": "table", "test_data": "table of test rows", "trusted": "trusted
 CODE, VERSION, OPTIONS, ENCODING, PART = "code in ", "version of ", "options", "encoding of columns", "part of the data"
 OLD = "does not say what it rests on, as those of earlier versions: train it again"
 AFRESH = "put back what it was begun with, or leave --resume out to start afresh"
+AGAIN = "put back what it was trained with, or train again"
 OTHERWISE = "put back what it was trained with, or use another --out"
 
 
@@ -61,7 +63,9 @@ def of_code(code: Mapping[str, str]) -> Identity:
 
 def of_options(values: Mapping[str, Any]) -> str:
     """All options but where things lie, as a file has them or as they are used; none is as if it were not there."""
-    kept = {name: value for name, value in values.items() if value is not None and name not in PLACES}
+    given = {name: value for name, value in values.items() if value is not None}
+    kept = {name: value for name, value in given.items() if name not in PLACES}
+    kept |= {name: "a file" for name in FILES if name in given}
     if model_files.is_file(kept.get("model", "")):
         kept["model"] = f"a file:{kept['model'].rpartition(':')[2]}"
     return of_value(runs.as_json(dict(sorted(kept.items()))))
@@ -73,6 +77,21 @@ def of_encoding(data: Mapping[str, Any]) -> str:
 
 def _of_split(split: Split) -> str:
     return of_tensors(torch.from_numpy(split.inputs), torch.from_numpy(split.labels))
+
+
+def of_choice(options: Options, now: Identity) -> str:
+    """What was tuned, and on which trusted table."""
+    return of_value((options.lr, options.steps, options.epochs, now.get(FILES["trusted"])))[:16]
+
+
+def require_choice(options: Options, now: Identity) -> None:
+    """Refuse options that say that they were tuned, with other steps, another rate or another trusted table."""
+    digest = options.tuned_on.partition(":")[2]
+    if digest and digest != of_choice(options, now):
+        raise Mistake(
+            "--tuned-on names other steps, another learning rate or another trusted table than these: tune again, or "
+            "say --tuned-on declared"
+        )
 
 
 # --- comparing --------------------------------------------------------------------------------------------------------
@@ -96,7 +115,7 @@ def require(
         causes = [name for name in found if name.startswith((*FILES.values(), CODE, VERSION, OPTIONS))]
         told = [_told(name, options) for name in causes or found]
         listed = told[0] if len(told) == 1 else f"{', '.join(told[:-1])} and {told[-1]}"
-        raise Mistake(f"{what} {listed}: {advice}")
+        raise Changed(f"{what} {listed}: {advice}")
 
 
 def _told(name: str, options: Options) -> str:
@@ -105,6 +124,10 @@ def _told(name: str, options: Options) -> str:
     if name.endswith(("samples", OPTIONS)):
         return f"other {name}"
     return f"another {place or name.removeprefix(CODE)}"
+
+
+class Changed(Mistake):
+    """What is here now is not what a run rests on."""
 
 
 class Unsaid(Mistake):
@@ -155,9 +178,27 @@ def identity_of(path: Path) -> Identity:
 
 def require_now(kept: Kept, now: Identity, but: Collection[str] = ()) -> None:
     """Refuse to ask a run about data, or with code, that are not those it was trained with."""
-    advice = "put back what it was trained with, or train again"
     # its options are those of its file, which was looked at when it was opened
-    require(kept.identity, now, f"{kept.run} was trained with", advice, kept.options, {PART, OPTIONS, *but})
+    require(kept.identity, now, f"{kept.run} was trained with", AGAIN, kept.options, {PART, OPTIONS, *but})
+
+
+@contextmanager
+def loading(then: Identity, options: Options, what: str, advice: str) -> Iterator[None]:
+    """Of a file that has changed since then it is this that is told, and not what is wrong with it now."""
+    try:
+        yield
+    except Mistake:
+        files = {name: value for name, value in then.items() if name in FILES.values()}
+        require(files, of_files(options), what, advice, options)
+        raise
+
+
+def loading_again(kept: Kept) -> AbstractContextManager[None]:
+    return loading(kept.identity, kept.options, f"{kept.run} was trained with", AGAIN)
+
+
+def resuming(run: Path, options: Options) -> AbstractContextManager[None]:
+    return loading(begun(run, AFRESH), options, f"the run in {run} was begun with", AFRESH)
 
 
 def require_code(kept: Kept) -> None:

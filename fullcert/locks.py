@@ -117,7 +117,35 @@ def said(path: Path) -> tuple[str, str]:
     return (process, machine) if process.isascii() and process.isdecimal() and len(process) < 10 else ("", "")
 
 
-def holder(folder: Path) -> int | None:
-    """The process of this machine that the lock of a folder names, if there is one; it may be gone."""
+def held(folder: Path) -> bool:
+    """Whether a process of this machine writes into a folder.
+
+    The system knows it by its lock; where it has none, by the number that the file names, if that is a process.
+    """
+    try:
+        handle = os.open(folder / NAME, os.O_RDWR)
+    except OSError:
+        return False
+    try:
+        if flock is not None:
+            flock(handle, LOCK_EX | LOCK_NB)
+            return False
+    except BlockingIOError:
+        return True
+    except OSError as error:
+        if error.errno not in NO_LOCKS:
+            raise
+    finally:
+        os.close(handle)
+    return _is_there(folder)
+
+
+def _is_there(folder: Path) -> bool:
     process, machine = said(folder / NAME)
-    return int(process) if process and machine == platform.node() and int(process) > 0 else None
+    if not process or machine != platform.node() or int(process) <= 0:
+        return False
+    try:
+        os.kill(int(process), 0)  # no signal: only whether it is there
+    except OSError:
+        return False
+    return True

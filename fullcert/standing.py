@@ -17,7 +17,7 @@ from fullcert.answering import load, refused
 from fullcert.encoding import Encoding, Target
 from fullcert.evaluation import CHUNK
 from fullcert.mistakes import Mistake
-from fullcert.training import Recipe
+from fullcert.training import of_run
 
 UNITS = {
     "k": "changed training samples",
@@ -61,8 +61,7 @@ class Tested:
     def __init__(self, run: Path) -> None:
         self.run, path, self.kept = run, voting.certificate_of(run), identity.opened(run)
         self.options = self.kept.options
-        self.recipe = Recipe(self.options)
-        identity.require_now(self.kept, self.recipe.identity)
+        self.recipe = of_run(self.kept)
         if self.recipe.task.regression:
             raise Mistake("what answers withstand is for classes, and this run predicts a number")
         self.x, self.y = self.recipe.tensors(self.recipe.data.test)

@@ -24,10 +24,19 @@ SAMPLES, MEASURED, SHARE = 200, 25, 0.15  # samples looked at, how often, and in
 class StepLog:
     """A callback that keeps the steps of a run and appends each to a file, if there is one."""
 
-    def __init__(self, path: Path | None, validation: tuple[Tensor, Tensor], threat: Threat, resume: bool = False):
-        self.path, self.threat = path, threat
+    def __init__(
+        self,
+        path: Path | None,
+        validation: tuple[Tensor, Tensor],
+        threat: Threat,
+        resume: bool = False,
+        run: str = "",
+    ):
+        """``run`` says which run the steps are of: of those that are there, no others are taken over."""
+        self.path, self.threat, self.run = path, threat, run
         self.x, self.y = (part[:SAMPLES] for part in validation)
-        self.steps: list[dict[str, Any]] = read_steps(path) if path is not None and resume and path.exists() else []
+        there = path is not None and resume and path.exists()
+        self.steps: list[dict[str, Any]] = read_steps(path, run) if path is not None and there else []
         self.file: TextIO | None = None
         self.spent = 0.0
         self.latest: dict[str, float] = {}  # accuracies, and those of the last step alone
@@ -59,12 +68,15 @@ class StepLog:
         """Add the last step to the file, which holds the steps before it whatever happens."""
         try:
             if self.file is None:
-                runs.write(path, "".join(json.dumps(earlier) + "\n" for earlier in self.steps[:-1]).encode())
+                runs.write(path, "".join(map(self._line, self.steps[:-1])).encode())
                 self.file = path.open("a")
-            self.file.write(json.dumps(self.steps[-1]) + "\n")
+            self.file.write(self._line(self.steps[-1]))
             self.file.flush()
         except OSError as error:
             raise Mistake(f"cannot write {path}: {error.strerror}") from None
+
+    def _line(self, step: dict[str, Any]) -> str:
+        return json.dumps({**step, "run": self.run}) + "\n"
 
     def _measured(self, step: bf.Step, seconds: float) -> dict[str, float]:
         every = max(1, step.total // MEASURED)
@@ -81,8 +93,8 @@ class StepLog:
         return self.latest
 
 
-def read_steps(path: Path) -> list[dict[str, Any]]:
-    """The steps in a file; a last line that was cut off is left out."""
+def read_steps(path: Path, run: str = "") -> list[dict[str, Any]]:
+    """The steps of a run in a file; a last line that was cut off is left out."""
     steps = []
     for line in unpacking.content(path, unpacking.JSON).splitlines():
         try:
@@ -90,6 +102,8 @@ def read_steps(path: Path) -> list[dict[str, Any]]:
         except ValueError:
             break
         if not isinstance(step, dict) or not all(_is_number(step.get(name)) for name in ("step", "seconds")):
+            break
+        if step.pop("run", None) != run:
             break
         steps.append(step)
     return steps

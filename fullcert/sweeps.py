@@ -182,11 +182,7 @@ def require_same(plan: Sequence[Run]) -> None:
 
 def awaited(folder: Path) -> None:
     """Wait for a process of an earlier sweep that is still at this run: it goes on when the sweep itself was killed."""
-    while (holder := locks.holder(folder)) is not None:
-        try:
-            os.kill(holder, 0)  # no signal: only whether it is there
-        except OSError:
-            return
+    while locks.held(folder):
         time.sleep(0.2)
 
 

@@ -17,7 +17,7 @@ from boundflow.recipe import DOMAINS
 from fullcert import identity, losses, models, processes, recipes, tasks, threats
 from fullcert.datasets import Split
 from fullcert.encoding import SCALED
-from fullcert.identity import Identity
+from fullcert.identity import Identity, Kept
 from fullcert.mistakes import LESS_MEMORY, Mistake, check_known, choose
 from fullcert.options import Options, situation
 
@@ -59,6 +59,8 @@ class Recipe:
         if self.task.trusted is not None:
             self.pretrain(initial, self.task.trusted)
         self.initial = models.freeze(initial, options.frozen)
+        if ":" in options.tuned_on:
+            identity.require_choice(options, self.identity)
 
     def reaches(self) -> tuple[np.ndarray, float]:
         """The largest modulus of every input, and of a target, in all samples; what is missing has none."""
@@ -175,6 +177,19 @@ class Recipe:
             f"this run would take {gib:.2g} GiB and --memory is {options.memory:.3g}: {' or '.join(fits)} would fit, "
             "and --domain interval takes far less"
         )
+
+
+def of_run(kept: Kept, device: str | None = None) -> Recipe:
+    """The recipe of a finished run, refused where what it rests on has changed; on another device where one is named.
+
+    Code of the user is run, if it is that of the run.
+    """
+    options = kept.options if device is None else replace(kept.options, device=device)
+    identity.require_code(kept)
+    with identity.loading_again(kept):
+        recipe = Recipe(options)
+    identity.require_now(kept, recipe.identity)
+    return recipe
 
 
 def check_precision(options: Options, dtype: torch.dtype) -> None:

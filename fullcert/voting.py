@@ -18,7 +18,7 @@ from torch import Tensor
 
 import boundflow as bf
 from boundflow.certificate import versions
-from boundflow.ensemble import LISTED, Vote, Whole, budgets_of, member_file, partition
+from boundflow.ensemble import LISTED, Vote, budgets_of, member_file, partition
 from boundflow.prediction import share
 from boundflow.threats import AtMost
 from boundflow.withstanding import curve_of
@@ -59,7 +59,6 @@ def trained(recipe: Recipe, folder: Path | None, tell: Tell, checkpoint: Callabl
     threat = check(recipe)
     parts = partition(len(recipe.data.train.labels), recipe.options.members)
     budgets, members = budgets_of(threat), list[list[bf.Certificate]]()
-    whole = Whole(recipe.observed())
     for number, part in enumerate(parts):
         members.append([])
         for place, budget in enumerate(budgets):
@@ -69,7 +68,7 @@ def trained(recipe: Recipe, folder: Path | None, tell: Tell, checkpoint: Callabl
             found = _read(path, recipe, which) if path is not None and path.is_file() else None
             if found is None:
                 against = AtMost(budget, threat.threat) if budget else bf.threats.Linf(0.0)
-                found = whole.member(recipe.certify([], rows=part.numpy(), threat=against, part=which), part)
+                found = recipe.certify([], rows=part.numpy(), threat=against, part=which)
                 checkpoint()
                 if path is not None:
                     path.parent.mkdir(exist_ok=True)
@@ -112,19 +111,20 @@ def opened(run: Path, model: torch.nn.Module | None = None) -> bf.Ensemble | Non
         return None
     try:
         found = bf.Ensemble.load(run / runs.MEMBERS, model)
-        budgets = [
-            [max([clause["budget"] or 0 for clause in one.record["clauses"]], default=0) for one in m]
-            for m in found.members
-        ]
+        budgets = sorted(_budget(one) for one in found.members[0])  # in the order of their training
     except (bf.BoundFlowError, ValueError, LookupError, TypeError) as error:
         raise Mistake(" ".join(str(error).split())) from None
     for number, certificates in enumerate(found.members):
         for place, one in enumerate(certificates):
-            which = part_of(number, len(found.members), budgets[number][place])
+            which = part_of(number, len(found.members), budgets[place]) if place < len(budgets) else None
             if one.record.get(identity.KEY, {}).get(identity.PART) != which:
                 file = run / runs.MEMBERS / member_file(number, place)
                 raise Mistake(f"{file} is the certificate of another member: put back the one that was trained there")
     return found
+
+
+def _budget(member: bf.Certificate) -> int:
+    return max([clause["budget"] or 0 for clause in member.record["clauses"]], default=0)
 
 
 # --- figures ----------------------------------------------------------------------------------------------------------

@@ -57,6 +57,7 @@ def train(
     import jinja2  # noqa: F401  (what the results need: if it is missing, say so before training)
     import safetensors  # noqa: F401
 
+    from fullcert import identity
     from fullcert.commands.display import working
     from fullcert.startup import use_threads
     from fullcert.stopping import stoppable
@@ -66,7 +67,8 @@ def train(
         runs.require_unchanged(out, options, resolved({}, before))
     with stoppable():
         with working("loading", hidden=quiet):
-            recipe = Recipe(options)  # all mistakes are found here, before anything is written
+            with identity.resuming(out, options) if out and resume else nullcontext():
+                recipe = Recipe(options)  # all mistakes are found here, before anything is written
             if out and resume and (out / runs.METRICS).exists():  # nothing is left to do
                 return told_again(out, recipe, json, quiet) if processes.first() else None
             if options.members:
@@ -87,6 +89,7 @@ def train(
 
 def performed(recipe: Any, lock: Any, resume: bool, tensorboard: Path | None, quiet: bool) -> dict[str, Any]:
     """Train and test; with a folder, whose lock this is, everything is written there."""
+    from fullcert import identity
     from fullcert.advice import advice
     from fullcert.commands.display import following, working
     from fullcert.evaluation import essence, evaluate, measure, on_test
@@ -95,7 +98,11 @@ def performed(recipe: Any, lock: Any, resume: bool, tensorboard: Path | None, qu
 
     folder = lock.folder if lock else None
     log = StepLog(
-        folder / runs.STEPS if folder else None, recipe.tensors(recipe.data.validation), recipe.threats.test, resume
+        folder / runs.STEPS if folder else None,
+        recipe.tensors(recipe.data.validation),
+        recipe.threats.test,
+        resume,
+        identity.of_value(recipe.identity)[:16],
     )
     several = processes.several()
     forecast = "" if quiet or several else forecast_of(recipe)

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 import random
 import re
-import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -126,28 +124,26 @@ def test_frozen_layers_masks_and_buffers(domain: str, tmp_path: Path) -> None:
     assert saved(resumed, tmp_path / "resumed") == whole
 
 
-def interrupt(monkeypatch: pytest.MonkeyPatch, at: int) -> None:
-    """Ctrl-C in the middle of a step of SGD, after parameters and momentum were changed."""
-    module, steps = sys.modules[torch.optim.SGD.__module__], itertools.count(1)
-    made = module.sgd
+class Interrupted(torch.optim.SGD):
+    """Ctrl-C in the middle of a step, after parameters and momentum were changed."""
 
-    def sgd(*given: Any, **options: Any) -> None:
-        made(*given, **options)
-        if next(steps) == at:
+    steps, at = 0, 0
+
+    def step(self, closure: Any = None) -> Any:
+        super().step(closure)
+        Interrupted.steps += 1
+        if Interrupted.steps == Interrupted.at:
             raise KeyboardInterrupt
-
-    monkeypatch.setattr(module, "sgd", sgd)
 
 
 @pytest.mark.parametrize("at", [6, 7])
 @pytest.mark.parametrize("domain", ["interval", "zonotope"])
-def test_the_middle_of_a_step_is_never_written(
-    at: int, domain: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_middle_of_a_step_is_never_written(at: int, domain: str, tmp_path: Path) -> None:
     """The nominal model makes the optimizer steps 1, 4, 6, a rehearsal 2, and the sets 3, 5, 7: two are finished."""
-    recipe = {"optimizer_options": {"lr": 0.3, "momentum": 0.9}, "domain": domain}
+    recipe = {"optimizer": Interrupted, "optimizer_options": {"lr": 0.3, "momentum": 0.9}, "domain": domain}
+    Interrupted.at = 0
     whole = saved(run(**recipe), tmp_path / "whole")
-    interrupt(monkeypatch, at)
+    Interrupted.steps, Interrupted.at = 0, at
     with pytest.raises(KeyboardInterrupt):
         run(**recipe, checkpoint=tmp_path / "checkpoint")
     assert saying(tmp_path / "checkpoint")["state"]["made"]["steps"] == 2
@@ -168,7 +164,7 @@ def test_flags_survive(tmp_path: Path) -> None:
     assert frozen["set"]["exact"] and "diagonal" not in frozen["set"]
 
 
-def test_void_bounds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_void_bounds(tmp_path: Path) -> None:
     """Interrupted before the bounds become void, and long after: then only the nominal model goes on."""
     path, model = tmp_path / "checkpoint", nn.Sequential(network(4), nn.ReLU(), nn.Linear(4, 1).double())
     recipe = {"threat": bf.threats.Linf(1.0), "loss": "mse", "optimizer_options": {"lr": 0.05}, "domain": "interval"}
@@ -179,11 +175,12 @@ def test_void_bounds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for _ in range(2):  # the second one has nothing left to do
         resumed = bf.certify(model, DATA, epochs=60, **recipe, checkpoint=path, resume=True)
         assert saved(resumed, tmp_path / "resumed") == saved(whole, tmp_path / "whole")
-    interrupt(monkeypatch, 70)
+    Interrupted.steps, Interrupted.at = 0, 70
+    nominal_only = {**recipe, "optimizer": Interrupted}
     with pytest.raises(KeyboardInterrupt):
-        bf.certify(model, DATA, epochs=60, **recipe, checkpoint=path)
+        bf.certify(model, DATA, epochs=60, **nominal_only, checkpoint=path)
     assert saying(path)["state"]["made"]["void_at_step"] == whole.void_at_step
-    resumed = bf.certify(model, DATA, epochs=60, **recipe, checkpoint=path, resume=True)
+    resumed = bf.certify(model, DATA, epochs=60, **nominal_only, checkpoint=path, resume=True)
     assert torch.equal(resumed.nominal[0][0].weight, whole.nominal[0][0].weight) and resumed.model is None
 
 
@@ -222,7 +219,7 @@ def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize("name", OTHERS)
 def test_another_run_is_refused(name: str, checkpoint: Path) -> None:
     before = checkpoint.read_bytes()
-    with pytest.raises(bf.BoundFlowError, match=f"of another run: .*{name} (was|is another)"):
+    with pytest.raises(bf.BoundFlowError, match=f"of another run: .*{name} was"):
         run(**{"optimizer_options": {"lr": 0.1}, **OTHERS[name]}, checkpoint=checkpoint, resume=True)
     assert checkpoint.read_bytes() == before
 
@@ -250,7 +247,7 @@ def test_other_code_for_the_same_parameters_is_refused(tmp_path: Path, monkeypat
     with pytest.raises(KeyboardInterrupt):
         run(model=model, checkpoint=tmp_path / "checkpoint", callbacks=[stop_at(2)])
     monkeypatch.setattr(Edited, "forward", lambda self, x: self[2](torch.relu(self[0](x))))
-    with pytest.raises(bf.BoundFlowError, match="code of the layers is another"):
+    with pytest.raises(bf.BoundFlowError, match="answers otherwise"):
         run(model=model, checkpoint=tmp_path / "checkpoint", resume=True)
 
 

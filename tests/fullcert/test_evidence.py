@@ -149,6 +149,19 @@ def test_other_data(command: Command, tmp_path: Path) -> None:
     assert code == 4 and "was trained with another" in checks["trainings"]["detail"]
 
 
+def test_records_differ_in_what_only_one_of_them_says() -> None:
+    kept = {"data": "a", "torch": "1", "run": {"table": "x", "data": "a"}}
+    assert evidence.differences(kept, dict(kept)) == {}
+    changes: list[dict[str, Any]] = [
+        *({"sample_weights": "w"}, {"data": "b"}, {"torch": "2"}, {"steps": 3}),
+        *({"run": {"table": "y", "data": "a"}}, {"run": {"table": "x", "data": "b"}}, {"run": {"data": "a"}}),
+        *({"run": {**kept["run"], "code in net.py": "z"}}, {"identity": {"table": "y"}}),
+    ]
+    for change in changes:
+        (only,) = evidence.differences(kept, {**kept, **change})
+        assert evidence.differences({**kept, **change}, kept).keys() == {only}
+
+
 def test_what_cannot_be_checked_is_said(command: Command, tmp_path: Path) -> None:
     (tmp_path / "net.py").write_text(
         "import torch\n\ndef make_model(shape, outputs):\n    return torch.nn.Linear(shape[0], outputs)\n"
