@@ -18,7 +18,7 @@ from math import isfinite
 from pathlib import Path
 from typing import Any
 
-from fullcert import manifest, runs
+from fullcert import constant_answer, manifest, runs
 from fullcert.mistakes import Mistake
 from fullcert.unpacking import DAMAGE, parsed_json
 
@@ -188,6 +188,11 @@ def check_metrics(found: Data, beside: Beside) -> None:
     for name, value in evaluation["headline"].items():
         if name not in ("samples", "certified"):
             require(found.get(name) == value, f"its {name.replace('_', ' ')} is not that of the evaluation")
+    beats = constant_answer.beats(evaluation["headline"])
+    require(
+        found.get("beats_constant_answer", beats) == beats,
+        "its word on the constant answer is not that of the evaluation",
+    )
     require(found["test_samples"] == evaluation["headline"]["samples"], "it is about another number of test samples")
     require(found.get("advice", []) == evaluation.get("advice", []), "its advice is not that of the evaluation")
     for name in ("steps", "seed", "domain", *(() if beside.votes else ("threat",))):

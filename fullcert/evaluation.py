@@ -13,7 +13,7 @@ import boundflow as bf
 from boundflow import rounding
 from boundflow.prediction import classes, share
 from boundflow.threats import Linf, Threat
-from fullcert import missing_cells, runs, threats, weights
+from fullcert import constant_answer, missing_cells, runs, threats, weights
 from fullcert.encoding import DECLARED, Encoding, Image
 from fullcert.options import THREAT, Options, flag_of
 from fullcert.planes import grid_around
@@ -99,6 +99,7 @@ def measure(recipe: Recipe, certificate: bf.Certificate, test: Answers) -> dict[
         "test_samples": len(test.true),
         **test.accuracies(),
     }
+    metrics["beats_constant_answer"] = constant_answer.beats(metrics)
     if options.data is None and recipe.data.validation is not recipe.data.test and not recipe.task.regression:
         x, y = recipe.tensors(recipe.data.validation)
         chosen = slice(0, CURVE)

@@ -22,7 +22,7 @@ from boundflow.ensemble import LISTED, Vote, budgets_of, member_file, partition
 from boundflow.prediction import share
 from boundflow.threats import AtMost
 from boundflow.withstanding import curve_of
-from fullcert import identity, runs
+from fullcert import constant_answer, identity, runs
 from fullcert.evaluation import CHUNK, details, essence, notes, written
 from fullcert.mistakes import Mistake
 from fullcert.options import flag_of
@@ -147,7 +147,7 @@ class Tested:
     def metrics(self, seconds: float) -> dict[str, Any]:
         """The metrics of the run."""
         options, first = self.recipe.options, self.ensemble.members[0][0]
-        return {
+        metrics = {
             "dataset": options.title,
             "domain": options.domain,
             "threat": repr(self.recipe.threats.training),
@@ -167,6 +167,7 @@ class Tested:
             "median_withstood": median(self.vote.withstood),
             "median_withstood_by_members": median(self.vote.by_members),
         }
+        return {**metrics, "beats_constant_answer": constant_answer.beats(metrics)}
 
     def curve(self) -> dict[str, Any]:
         """Certified accuracy of the vote against the number of changed samples."""

@@ -91,7 +91,9 @@ def test_the_report_to_look_at_is_of_this_version() -> None:
     page = (ROOT / "docs" / "assets" / "report.html").read_text()
     templates = ROOT / "fullcert" / "report" / "templates"
     assert (templates / "report.js").read_text() in page and (templates / "report.css").read_text() in page
-    assert "What to check next" in page and "Trust these, review those" in page and "accuracy under attack" in page
+    assert (
+        "What to check next" in page and "What is settled, and what is open" in page and "accuracy under attack" in page
+    )
 
 
 def test_formulas_and_search_need_no_server(site: Path) -> None:

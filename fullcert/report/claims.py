@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from decimal import ROUND_CEILING
 from typing import Any
 
+from fullcert import constant_answer
 from fullcert.numerals import below, count, number, percent, width
 
 
@@ -27,7 +28,12 @@ class Part:
 
 
 def claim(evaluation: dict[str, Any]) -> str:
-    """The result in plain words, right for none, one and all."""
+    """The result in plain words; and a second sentence where the model is no better than a constant answer."""
+    return " ".join(filter(None, (proved(evaluation), constant_answer.told(evaluation["headline"]))))
+
+
+def proved(evaluation: dict[str, Any]) -> str:
+    """What is certified, right for none, one and all, and how much of that is wrong."""
     headline, who = evaluation["headline"], attacker(evaluation["threat"])
     samples, certified = headline["samples"], headline["certified"]
     if samples == 0:
@@ -43,7 +49,23 @@ def claim(evaluation: dict[str, Any]) -> str:
         return f"{which} certified: it is not known whether someone who {who} could have changed {it}."
     if evaluation["task"] == "regression":
         return f"No one who {who} could have moved {chosen(certified, samples)} out of {bounds(headline)}."
-    return f"No one who {who} could have changed {chosen(certified, samples)}."
+    return f"No one who {who} could have changed {chosen(certified, samples)}{of_which(headline)}."
+
+
+def wrong(headline: dict[str, Any]) -> int | None:
+    """How many of the certified predictions are wrong, where the true classes are known."""
+    accuracy = headline.get("certified_accuracy")
+    return None if accuracy is None else int(headline["certified"]) - round(accuracy * headline["samples"])
+
+
+def of_which(headline: dict[str, Any]) -> str:
+    """How many of the certified predictions are wrong, for the end of a sentence: certified is not right."""
+    amount, certified = wrong(headline), headline["certified"]
+    if amount is None:
+        return ""
+    if certified == 1:
+        return ", which is wrong" if amount else ", which is right"
+    return f", of which {count(amount) if amount else 'none'} {'is' if amount < 2 else 'are'} wrong"
 
 
 def attacker(threat: dict[str, str]) -> str:
@@ -136,11 +158,10 @@ def attack_parts(attack: dict[str, Any]) -> list[Part]:
 def parts(evaluation: dict[str, Any]) -> list[Part]:
     """The test samples by what is known of them: certified and right, certified but wrong, abstained."""
     headline = evaluation["headline"]
-    samples, certified, accuracy = headline["samples"], headline["certified"], headline.get("certified_accuracy")
-    right = None if accuracy is None else round(accuracy * samples)
-    if right is None:
+    samples, certified, amount = headline["samples"], headline["certified"], wrong(headline)
+    if amount is None:
         found = [("right", "certified", certified)]
     else:
-        found = [("right", "certified and right", right), ("wrong", "certified, but wrong", certified - right)]
+        found = [("right", "certified and right", certified - amount), ("wrong", "certified, but wrong", amount)]
     found.append(("abstained", "abstained", samples - certified))
     return [Part(kind, name, amount, amount / samples) for kind, name, amount in found] if samples else []

@@ -1,6 +1,7 @@
-"""What to do with the predictions: which to trust, which to review, and how that looks class by class.
+"""What to do with the predictions: which are settled, which are open, and how that looks class by class.
 
-A certified prediction is trusted: no one within the threat could have changed it. An abstained one is for a person.
+A certified prediction is settled: no one within the threat could have changed it, be it right or wrong; so it is said
+with them how many are wrong. An abstained one is open, and for a person.
 Certified recall of a class is the share of its samples that are certified and right; in the confusion table, what
 abstained has a column of its own. A value that is predicted stays within its bounds; to review are the widest ones.
 """
@@ -37,24 +38,25 @@ class ClassRow:
 
 @dataclass(frozen=True)
 class Decisions:
-    trust: str
-    review: str
+    """Sentences about those that are settled and those that are open, and some of the latter."""
+
+    settled: str
+    open: str
     listed: list[Review]
     left_out: int
     order: str  # in which the list is
 
 
 def decisions(evaluation: dict[str, Any]) -> Decisions | None:
-    """Trust these, review those."""
+    """Which predictions are settled, and which are open."""
     rows = evaluation["samples"]
     if not rows:
         return None
-    abstained = [row for row in rows if not row["certified"]]
-    trusted = len(rows) - len(abstained)
+    abstained, settled = ([row for row in rows if row["certified"] is kind] for kind in (False, True))
     if evaluation["task"] == "regression":
         widest = sorted(rows, key=lambda row: -_width(row))
         return Decisions(
-            _sentence(trusted, "nobody within the threat could have moved {} out of their bounds"),
+            _sentence(len(settled), "nobody within the threat could have moved {} out of {their} bounds"),
             "those with the widest bounds" + (f", and {count(len(abstained))} without bounds" if abstained else ""),
             [_value(row) for row in widest[:LISTED]],
             max(0, len(rows) - LISTED),
@@ -62,8 +64,8 @@ def decisions(evaluation: dict[str, Any]) -> Decisions | None:
         )
     shown = sorted(abstained, key=_nearness)
     return Decisions(
-        _sentence(trusted, "nobody within the threat could have changed {}"),
-        _sentence(len(abstained), "the bounds could not decide"),
+        _sentence(len(settled), "nobody within the threat could have changed {}", wrong(settled)),
+        _sentence(len(abstained), "the bounds could not decide", wrong(abstained)),
         [_review(row) for row in shown[:LISTED]],
         max(0, len(abstained) - LISTED),
         "those nearest to certain first",
@@ -76,9 +78,17 @@ def _nearness(row: dict[str, Any]) -> float:
     return math.inf if found is None else -float(found)
 
 
-def _sentence(amount: int, why: str) -> str:
-    """How many, and why."""
-    return f"{count(amount)} prediction{'' if amount == 1 else 's'}: {why.format('it' if amount == 1 else 'them')}"
+def wrong(rows: list[dict[str, Any]]) -> int:
+    return sum(row["label"] != row["true"] for row in rows)
+
+
+def _sentence(amount: int, why: str, mistaken: int | None = None) -> str:
+    """How many, how many of them are wrong where that is said, and why."""
+    it, their = ("it", "its") if amount == 1 else ("them", "their")
+    also = "" if mistaken is None or not amount else f", {count(mistaken) if mistaken else 'none'} of {it} wrong"
+    if amount == 1 and mistaken is not None:
+        also = ", which is wrong" if mistaken else ", which is right"
+    return f"{count(amount)} prediction{'' if amount == 1 else 's'}{also}: {why.format(it, their=their)}"
 
 
 def _review(row: dict[str, Any]) -> Review:

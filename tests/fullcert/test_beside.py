@@ -120,6 +120,7 @@ WRONG_RESULTS: dict[str, Data] = {
     "certified accuracy is not that of the evaluation": {"certified_accuracy": 1.0},
     "nominal accuracy is not that of the evaluation": {"nominal_accuracy": 1.0},
     "number of test samples": {"test_samples": 10_000},
+    "word on the constant answer is not that of the evaluation": {"beats_constant_answer": False},
     "threat is not that of the certificate": {"threat": "AtMost(200, Labels(classes=3))"},
     "seed is not that of the certificate": {"seed": 7},
     "claim is not that of its numbers": {"claim": "No one could have changed anything."},

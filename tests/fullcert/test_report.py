@@ -13,7 +13,7 @@ from xml.etree import ElementTree
 import pytest
 from playwright.sync_api import Browser, Locator, Page, Route, expect, sync_playwright
 
-from fullcert import numerals, report
+from fullcert import constant_answer, numerals, report
 from fullcert.numerals import number
 from fullcert.report import axes, barriers, charts, claims, outlines, page
 
@@ -185,19 +185,50 @@ WHO = (
 @pytest.mark.parametrize(
     ("samples", "certified", "sentence"),
     [
-        (200, 199, f"No one who {WHO} could have changed these 199 of 200 predictions."),
-        (16281, 12000, f"No one who {WHO} could have changed these 12,000 of 16,281 predictions."),
-        (200, 200, f"No one who {WHO} could have changed any of these 200 predictions."),
-        (200, 1, f"No one who {WHO} could have changed this one of 200 predictions."),
-        (1, 1, f"No one who {WHO} could have changed this prediction."),
+        (200, 199, f"No one who {WHO} could have changed these 199 of 200 predictions, of which 1 is wrong."),
+        (
+            16281,
+            12000,
+            f"No one who {WHO} could have changed these 12,000 of 16,281 predictions, of which 2 are wrong.",
+        ),
+        (200, 200, f"No one who {WHO} could have changed any of these 200 predictions, of which none is wrong."),
+        (200, 1, f"No one who {WHO} could have changed this one of 200 predictions, which is right."),
+        (1, 1, f"No one who {WHO} could have changed this prediction, which is wrong."),
         (200, 0, "None of these 200 predictions is certified: it is not known whether"),
         (1, 0, "This prediction is not certified: it is not known whether"),
         (0, 0, "There were no test samples"),
     ],
 )
 def test_the_claim_is_grammatical_for_every_number(samples: int, certified: int, sentence: str) -> None:
-    page = report.render(counts(samples, certified))
-    assert sentence in claims.claim(counts(samples, certified)) and f">{sentence}" in page
+    wrong = {199: 1, 12000: 2, 1: int(samples == 1)}.get(certified, 0)
+    made = counts(samples, certified)
+    made["headline"]["certified_accuracy"] = (certified - wrong) / max(samples, 1)
+    assert sentence in claims.claim(made) and f">{sentence}" in report.render(made)
+
+
+@pytest.mark.parametrize(
+    ("headline", "sentence"),
+    [
+        (
+            {"nominal_accuracy": 0.524, "majority_accuracy": 0.525},
+            "52.4 %, and always answering the most frequent class",
+        ),
+        (
+            {"mean_absolute_error": 3.0, "median_mean_absolute_error": 2.5},
+            "is 3, and that of always answering the median",
+        ),
+    ],
+    ids=["classes", "numbers"],
+)
+def test_a_model_that_learnt_nothing_is_called_that(headline: dict[str, float], sentence: str) -> None:
+    """However much of it is certified: in the claim, which the command prints, too, and at the top of the report."""
+    made = regression() if "mean_absolute_error" in headline else evaluation()
+    made["headline"] |= headline
+    said = claims.claim(made)
+    assert "does not beat a constant answer" in said and sentence in said and sentence in report.render(made)
+    assert constant_answer.beats(made["headline"]) is False
+    better = made["headline"] | {"nominal_accuracy": 0.53, "mean_absolute_error": 2.4}
+    assert constant_answer.beats(better) is True and "constant answer" not in claims.claim(made | {"headline": better})
 
 
 def test_only_what_was_attacked_is_named() -> None:
@@ -622,12 +653,13 @@ def test_a_phone_does_not_scroll_sideways(opened: Opened, source: Callable[[], d
 
 
 def test_decisions_come_first(opened: Opened) -> None:
-    """What to trust and what to review, and all of the latter one click away."""
+    """What is settled and what is open, and all of the latter one click away."""
     page = opened(evaluation())
     sections = page.locator("main section").evaluate_all("all => all.map((one) => one.id)")
     assert sections[:2] == ["result", "decisions"] and sections[-1] == "training"
-    assert "180 predictions: nobody within the threat could have changed them." in page.locator(".trust").inner_text()
-    assert "20 predictions: the bounds could not decide." in page.locator(".review").inner_text()
+    settled = "180 predictions, 26 of them wrong: nobody within the threat could have changed them."
+    assert page.locator(".settled p").inner_text() == settled
+    assert page.locator(".review p").inner_text() == "20 predictions, 3 of them wrong: the bounds could not decide."
     assert page.locator("#review tbody tr").count() == 12
     margins = numbers(page.locator("#review tbody td:nth-child(4)").all_inner_texts())
     assert margins == sorted(margins, reverse=True) and margins[0] <= 0
