@@ -5,7 +5,7 @@ INSTALLED := .venv/.installed
 # what the command alone needs
 COMMAND := .venv/.command
 
-.PHONY: demo test lint format docs mutants rounding-terms bench clean
+.PHONY: demo test lint format docs mutants syntax-mutants rounding-terms bench clean
 
 demo: $(COMMAND)  ## train and certify Two-Moons, draw its decision barriers
 	.venv/bin/fullcert train --dataset two-moons --epsilon 0.001 --domain zonotope --overwrite --out runs/demo
@@ -28,6 +28,10 @@ docs: $(INSTALLED)  ## the documentation site, in build/site; the tests build it
 
 mutants: $(INSTALLED)  ## plant bugs, one at a time, and show that the tests catch each
 	.venv/bin/python tests/mutants.py
+
+syntax-mutants: $(INSTALLED)  ## plant bugs drawn from the syntax tree of fullcert and of the analyses
+	test -f build/executed_lines.json || .venv/bin/python tests/executed_lines.py
+	.venv/bin/python tests/syntax_mutants.py
 
 rounding-terms: $(INSTALLED)  ## remove every rounding term, one at a time, and show that a law notices each
 	-.venv/bin/python tests/rounding_terms.py --here  # most of them, in one process

@@ -264,7 +264,7 @@ class Auditor:
     def _answered_again(self, x: Tensor, undecided: np.ndarray, chosen: np.ndarray) -> Checklist:
         """What is certain if the chosen samples are as recorded, and their missing cells as they stand in training."""
         certificate, asked = self.certificate, x[torch.from_numpy(undecided).to(x.device)]
-        open_cells = fixed(self.known, chosen, None, stand_in=True).filled > 0
+        open_cells = fixed(self.known, chosen, None, stand_in=True).filled != []
         other = certificate._with_fixed(chosen, None, stand_in=True)
         after, missing = other.predict(asked, threat=self.threat, chunk=self.chunk), self._missing(chosen)
         if not self.regression:

@@ -177,7 +177,8 @@ class Certificate:
         fixed_symbols = fixed(known, samples, values, stand_in)
         record = {**self.record, "verified": sorted({*self.record.get("verified", ()), *samples.tolist()})}
         if fixed_symbols.filled and not stand_in:  # plain training saw other values in these cells
-            record["filled_cells"] = record.get("filled_cells", 0) + fixed_symbols.filled
+            record["filled"] = sorted([*record.get("filled", ()), *map(list, fixed_symbols.filled)])
+            record["filled_cells"] = len(record["filled"])
         made = Certificate(with_fixed(self.model, known.space, fixed_symbols), self.nominal, record, self.seconds)
         made._rehearsed, made._met = self._rehearsed, self._met
         return made

@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from . import codec, files, rounding
+from . import codec, files, identity, rounding
 from .architecture import describe, rebuild
 from .bounded import Bounded
 from .budgets import FREE
@@ -128,6 +128,8 @@ def _models(
     nominal = _plain_model(path, module, held.architecture, record.get("input_shape"), tensors)
     device = next(nominal.parameters()).device
     _assign(nominal, "nominal/", held, None, device)
+    if module is not None:
+        _require_its_code(path, module, record)
     require_same(nominal, record.get("input_shape"), tensors, path, stranger=module is not None)
     if record.get("void_at_step") is not None:
         return None, nominal, record
@@ -282,6 +284,25 @@ def _plain_model(
     except (RuntimeError, StopIteration) as error:
         raise BoundFlowError(f"{path} does not fit this model: {' '.join(str(error).split())}") from None
     return nominal
+
+
+def _require_its_code(path: str | Path, module: nn.Module, record: dict[str, Any]) -> None:
+    """Refuse a module of other code or attributes than the one that was trained.
+
+    Another version of Python or of PyTorch writes them otherwise, and an earlier version of boundflow did not write
+    them at all: then, and where something cannot be compared, the answers alone say whether it is the network.
+    """
+    then, now = record.get("identity", {}), identity.of_model(module)
+    if any(then.get(f"{identity.VERSION}{name}") != version for name, version in identity.versions().items()):
+        return
+    changed = {identity.attributes_of(name.rpartition(".")[0]) for name in record.get("state", ())}
+    names = {name for name in {*then, *now} if name in identity.OF_CODE or name.startswith(identity.ATTRIBUTES)}
+    names -= changed | {name for name in names if then.get(name, "").startswith(identity.NOT_COMPARED)}
+    found = identity.differences(*({name: part[name] for name in names & part.keys()} for part in (then, now)))
+    if found:
+        raise BoundFlowError(
+            f"{path} does not fit this model: it differs in {identity.listed(found)} from the one that was trained"
+        )
 
 
 def _check_architecture(architecture: Any, shape: Any, tensors: dict[str, Tensor]) -> None:

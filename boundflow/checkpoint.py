@@ -3,7 +3,8 @@
     both models, the states of both optimizers, the space of symbols, the number of steps made
 
 What does not change (data, recipe, initial weights) is not stored: it has to be the same when the run goes on, and a
-file of any other run is refused, that of a network with the same parameters and other code included. Batches and masks
+file of any other run is refused by what it rests on (`identity.py`): data, code, attributes and options, by content.
+A run of which something cannot be compared could never be known again, so nothing is written of it. Batches and masks
 follow from the seed and the number of the step; the schedule is made anew and stepped as often as before. So a resumed
 run gives the same certificate as one that was never stopped, bit for bit.
 
@@ -25,14 +26,14 @@ from typing import Any, NamedTuple
 
 from torch import Tensor
 
-from . import files
+from . import files, identity
 from .content import is_count, require
-from .errors import BoundFlowError
+from .errors import BoundFlowError, DifferentRuns
 from .expansion import Expansion
 from .network_probe import answers, require_same
 from .training_state import Space, Trainer, held, restore, space_of
 
-FORMAT = 4
+FORMAT = 5
 WHAT = "checkpoint"
 KEY = "boundflow-checkpoint"
 EVERY = 60.0  # seconds
@@ -59,6 +60,8 @@ class Checkpoint:
             if not self.path.parent.is_dir():
                 raise ValueError(f"there is no folder {self.path.parent} for the checkpoint")
         self.recipe = json.loads(json.dumps(recipe))
+        if self.path is not None:
+            identity.require_comparable(recipe["identity"], "leave it out, or train without a checkpoint")
         self.nominal, self.certified = nominal, certified
         self.initial = answers(nominal.model, recipe["input_shape"]) if self.path is not None else {}
         self.held: tuple[dict[str, Any], dict[str, Tensor], Space | None] | None = None
@@ -140,12 +143,11 @@ class Checkpoint:
         content = files.unsealed(path, text, tensors, (FORMAT,), "finish it with that version, or start afresh")
         then, now = content["recipe"], self.recipe
         require(isinstance(then, dict) and isinstance(content["state"], dict), "its recipe and its state are no tables")
-        names = sorted(name for name in {*then, *now} if then.get(name) != now.get(name))
-        if names:
-            changed = "; ".join(f"{name} was {_short(then.get(name))} and is {_short(now.get(name))}" for name in names)
-            raise BoundFlowError(
-                f"{path} is a checkpoint of another run: {changed}. Resume with the same data and options, or start "
-                "afresh with another path or resume=False."
+        changed = _changed(then, now)
+        if changed:
+            raise DifferentRuns(
+                f"{path} is a checkpoint of another run: {changed}; resume with the same data, options and code, or "
+                "start afresh with another path or resume=False"
             )
         require_same(self.nominal.model, self.recipe["input_shape"], tensors, path)  # both at their initial weights
         return content["state"], tensors
@@ -161,6 +163,16 @@ def _checked(said: Any, steps: Any) -> Made:
     fits = isinstance(made.seconds, int | float) and 0 <= made.seconds < 1e12
     require(fits, "the seconds that it has taken are no number")
     return made
+
+
+def _changed(then: dict[str, Any], now: dict[str, Any]) -> str:
+    """What two runs differ in, with what it was and is where that can be read."""
+    names = sorted(name for name in {*then, *now} - {"identity"} if then.get(name) != now.get(name))
+    told = [f"{name} was {_short(then.get(name))} and is {_short(now.get(name))}" for name in names]
+    said = {name.replace("_", " ") for name in names}
+    require(isinstance(then.get("identity"), dict), "it does not say what its run rests on")
+    hidden = [name for name in identity.differences(then["identity"], now["identity"]) if name not in said]
+    return "; ".join([*told, *(f"{name} is another" for name in hidden)])
 
 
 def _short(value: object) -> str:

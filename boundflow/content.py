@@ -213,9 +213,45 @@ def check_record(record: Mapping[str, Any]) -> None:
     verified = record.get("verified", [])
     require(isinstance(verified, list) and all(map(is_count, verified)), "its verified samples are no list of numbers")
     require(is_count(record.get("filled_cells", 0)), "how many cells were filled in is no number")
+    check_filled(record)
+    check_identity(record.get("identity", {}))
+    check_part(record)
     check_clauses(record.get("clauses", []))
     state = record.get("state", [])
     require(isinstance(state, list) and all(isinstance(name, str) for name in state), "its state is no list of names")
+
+
+def check_filled(record: Mapping[str, Any]) -> None:
+    """Whether cells that were filled in are told with their values, and are as many as is said."""
+    cells = record.get("filled")
+    if cells is None:  # of an earlier version
+        return
+    cell = [is_count(one[0]) and type(one[1]) is int and type(one[2]) is float for one in cells if len(one) == 3]
+    require(
+        all(cell) and len(cell) == record.get("filled_cells"), "what was filled into its cells is no list of numbers"
+    )
+
+
+def check_identity(parts: object) -> None:
+    """Whether what a training rests on is a table of texts."""
+    known = isinstance(parts, dict) and all(isinstance(digest, str) for digest in parts.values())
+    require(known, "what it rests on is no table of digests")
+
+
+def check_part(record: Mapping[str, Any]) -> None:
+    """Whether a member of a vote says which samples of the whole data it was trained on."""
+    part = record.get("part")
+    if part is None:
+        return
+    require(
+        isinstance(part, dict) and part.keys() == {"data", "samples", "positions"}, "its part of the data is not known"
+    )
+    positions = part["positions"]
+    fits = isinstance(positions, list) and all(map(is_count, positions)) and is_count(part["samples"], 1)
+    fits = fits and isinstance(part["data"], str) and len(positions) == record.get("samples")
+    require(fits, "the positions of its part are not those of its samples")
+    apart = len(set(positions)) == len(positions) and max(positions) < part["samples"]
+    require(apart, "a position of its part is there twice, or not among the samples")
 
 
 def check_clauses(clauses: object) -> None:

@@ -2,8 +2,10 @@
 
 Sample i belongs to member ``i mod P``, by its position alone. Members share the initial weights and the recipe, which
 are fixed beforehand, and nothing that was fitted on data: whatever is done to a sample in its place (its label, its
-presence, the sample itself) touches one member. What each member withstands, by its own certificates, says what
-overtaking the vote costs (`votes.py`).
+presence, the sample itself) touches one member. Every certificate says which samples of which data its member was
+trained on, and members that share one, or do not say it, are refused: a change of a shared sample would count once and
+touch all of them. Equal rows in different places are different samples. What each member withstands, by its own
+certificates, says what overtaking the vote costs (`votes.py`).
 
 A few budgets, 0, 1, 4, 16, ... up to k, serve each member better than one: errors of training grow with the budget, and
 a member counts with the best of its certificates (`withstanding.py`).
@@ -14,17 +16,19 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
-from . import votes
+from . import identity, votes
 from .certificate import Certificate, load
 from .errors import BoundFlowError, DifferentRuns, WrongContent
 from .lift import Given
+from .losses import as_targets
 from .threats import AtMost, Linf, Threat
 from .training import certify
 from .withstanding import Curve, Withstood, curve_of, require_one_kind, require_one_training, withstands
@@ -71,6 +75,7 @@ class Ensemble:
             for certificate in certificates:
                 _require_one_budget(certificate)
         require_one_kind([certificate for certificates in self.members for certificate in certificates], "k")
+        _require_apart([certificates[0].record.get("part") for certificates in self.members])
         shapes = {tuple(one.record.get("input_shape", ())) for member in self.members for one in member}
         if len(shapes) > 1:
             raise DifferentRuns("members of one ensemble answer for inputs of one shape")
@@ -94,6 +99,7 @@ class Ensemble:
         `certify`. ``tell`` is called with the number of trainings that are done, and of all.
         """
         x, y = (torch.as_tensor(part) for part in data)
+        whole = Whole((x, y))
         parts, made = partition(len(x), members), list[list[Certificate]]()
         chosen = budgets_of(threat, budgets)
         for number, part in enumerate(parts):
@@ -101,9 +107,21 @@ class Ensemble:
             own = _of_part(recipe, part, len(x))
             made.append([])
             for place, budget in enumerate(chosen):
-                made[-1].append(certify(model, some, threat=_counted(threat, budget), **{"progress": False, **own}))
+                found = certify(model, some, threat=_counted(threat, budget), **{"progress": False, **own})
+                made[-1].append(whole.member(found, part))
                 tell(number * len(chosen) + place + 1, len(parts) * len(chosen))
         return cls(made)
+
+    @classmethod
+    def of(
+        cls, members: Sequence[Sequence[Certificate]], data: tuple[Given, Given], parts: Sequence[Given]
+    ) -> Ensemble:
+        """Members that were trained one by one, each on these samples (numbers or a mask) of the same data."""
+        if len(members) != len(parts):
+            raise ValueError(f"{len(members)} members and {len(parts)} parts of the data: give as many of each")
+        whole = Whole(data)
+        pairs = zip(members, parts, strict=True)
+        return cls([[whole.member(certificate, part) for certificate in each] for each, part in pairs])
 
     @property
     def samples(self) -> int:
@@ -185,6 +203,62 @@ class Ensemble:
         if made.samples != listed["samples"]:
             raise WrongContent(f"{folder}: the parts of the members are not all of the data")
         return made
+
+
+class Whole:
+    """The data of which every member of a vote is trained on a part."""
+
+    def __init__(self, data: tuple[Given, Given]):
+        self.x, self.y = (torch.as_tensor(part).detach() for part in data)
+        self._read: dict[tuple[str, str], tuple[Tensor, Tensor, str]] = {}
+
+    def member(self, certificate: Certificate, part: Given) -> Certificate:
+        """A certificate that says on which samples of these data it was trained; others than it was are refused."""
+        chosen = np.asarray(part.detach().cpu() if isinstance(part, Tensor) else part)
+        if chosen.dtype.kind not in "biu" or (chosen.dtype == bool and chosen.shape != (len(self.x),)):
+            raise ValueError("the part of a member are numbers of samples, or a mask over all of them")
+        positions = (np.flatnonzero(chosen) if chosen.dtype == bool else chosen.reshape(-1)).tolist()
+        if len(set(positions)) < len(positions) or not all(0 <= position < len(self.x) for position in positions):
+            raise ValueError(f"the samples of a member are counted from 0 to {len(self.x) - 1}, each once")
+        x, y, digest = self._as_trained(certificate)
+        index = torch.tensor(positions, dtype=torch.long, device=x.device)
+        if identity.of_tensors(x[index], y[index]) != certificate.record["data"]:
+            raise DifferentRuns(
+                "a member was trained on other data than this part: give the data and the parts as they were"
+            )
+        told = {"data": digest, "samples": len(x), "positions": positions}
+        return replace(certificate, record={**certificate.record, "part": told})
+
+    def _as_trained(self, certificate: Certificate) -> tuple[Tensor, Tensor, str]:
+        """Inputs and targets as a training has read them, and their digest."""
+        dtype, loss = certificate.record["dtype"], certificate.record["loss"]
+        if (dtype, loss) not in self._read:
+            x = self.x.to(getattr(torch, dtype))
+            y = as_targets(loss, self.y, x.dtype)
+            self._read[dtype, loss] = x, y, identity.of_tensors(x, y)
+        return self._read[dtype, loss]
+
+
+def _require_apart(parts: Sequence[dict[str, Any] | None]) -> None:
+    """Refuse members that share a sample, or of which nobody can tell."""
+    owners: dict[int, int] = {}
+    for member, part in enumerate(parts):
+        if part is None:
+            raise DifferentRuns(
+                f"member {member} does not say on which samples of the data it was trained, so it may share some with "
+                "another: use bf.Ensemble.certify, or bf.Ensemble.of(members, data, parts), which compares them"
+            )
+        if parts[0] is not None and any(part[name] != parts[0][name] for name in ("data", "samples")):
+            raise DifferentRuns(
+                f"members 0 and {member} are not of parts of the same data: train all members on parts of one dataset"
+            )
+        for position in part["positions"]:
+            other = owners.setdefault(position, member)
+            if other != member:
+                raise DifferentRuns(
+                    f"members {other} and {member} were both trained on sample {position}, so one change of it would "
+                    "touch two of them: train members on parts that share no sample"
+                )
 
 
 def partition(samples: int, members: int) -> list[Tensor]:

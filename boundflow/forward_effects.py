@@ -11,6 +11,7 @@ from __future__ import annotations
 import copy
 import pickle
 import random
+import sys
 import types
 from dataclasses import dataclass
 from typing import Any
@@ -111,12 +112,22 @@ def _content(cell: types.CellType) -> object:
         return None
 
 
+def _require_not_compiled(model: nn.Module) -> None:
+    """Refuse what `torch.compile` has taken over: it puts its own forward there at the first call."""
+    compiled = getattr(sys.modules.get("torch._dynamo.eval_frame"), "OptimizedModule", ())
+    if any(isinstance(module, compiled) for module in model.modules()):
+        raise UnsupportedProgram(
+            "torch.compile has taken the model over: give certify the model itself, whose steps it compiles alone"
+        )
+
+
 def faithful_copy(model: nn.Module) -> nn.Module:
     """A copy that trains as the model itself would; a model of which there is none is refused.
 
     A copy keeps no hooks of parameters, and tensors that are one memory under two names come apart. Modules that say
     what a copy of them is may give themselves, and lifting the copy would then change the model that was given.
     """
+    _require_not_compiled(model)
     require_no_hooks(model, "a copy of the model does not keep: certify would train something else")
     held = _tensors(model)
     memory = {name: _memory(tensor) for name, tensor in held.items()}

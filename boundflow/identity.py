@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import dataclasses
 import sys
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -23,61 +23,77 @@ import torch
 from torch import Tensor, nn
 
 from .digests import NOT_COMPARED, attributes, hooks, of_tensors, of_value
-from .errors import DifferentRuns
+from .errors import DifferentRuns, UnsupportedProgram
 from .version import __version__
 
-__all__ = ["attributes", "differences", "of_model", "of_program", "of_tensors", "of_value", "require_same"]
+__all__ = [
+    "NOT_COMPARED",
+    "attributes",
+    "differences",
+    "of_model",
+    "of_program",
+    "of_tensors",
+    "of_value",
+    "require_same",
+]
 
 Identity = dict[str, str]
-# fields of a recipe that are no part of it: where it runs, and what the data and the parameters say themselves
-BESIDE = frozenset(("device", "dtype"))
+# fields of a recipe that are no part of it: what a machine has, and what the data and the parameters say themselves
+PLACES = frozenset(("device", "memory", "dtype"))
+ATTRIBUTES, VERSION = "attributes of ", "version of "
+# parts that say which code a network is, with its attributes
+OF_CODE = frozenset(("layers", "code of the layers", "hooks of the layers"))
+# parts that say which bounds are computed, and of which attacker, and not what is trained
+OF_BOUNDS = frozenset(("threat", "domain", "order", "reduction", "compile"))
 
 
 def versions() -> dict[str, str]:
     """What computes."""
     python = f"{sys.version_info.major}.{sys.version_info.minor}"
-    return {
-        "boundflow": __version__,
-        "torch": str(torch.__version__),
-        "numpy": str(np.__version__),
-        "python": python,
-    }
+    found = {"boundflow": __version__, "torch": torch.__version__, "numpy": np.__version__, "python": python}
+    return {name: str(version) for name, version in found.items()}
 
 
 def of_model(model: nn.Module) -> Identity:
     """Everything of a network but the numbers that are trained."""
     modules = dict(model.named_modules(remove_duplicate=False))
-    trained = {name: value for name, value in model.named_parameters(remove_duplicate=False) if value.requires_grad}
-    frozen = {name: value for name, value in model.named_parameters(remove_duplicate=False) if name not in trained}
+    parameters = dict(model.named_parameters(remove_duplicate=False))
+    frozen = [value for value in parameters.values() if not value.requires_grad]
     buffers = dict(model.named_buffers(remove_duplicate=False))
-    first = {id(value): name for name, value in reversed([*frozen.items(), *trained.items(), *modules.items()])}
-    tied = {name: first[id(value)] for part in (trained, frozen, modules) for name, value in part.items()}
-    shapes = {name: (tuple(value.shape), str(value.dtype)) for name, value in trained.items()}
-    kept = {name: sorted(module._non_persistent_buffers_set) for name, module in modules.items()}
+    first = {id(value): name for name, value in reversed([*parameters.items(), *modules.items()])}
+    tied = [(name, first[id(value)]) for name, value in (*parameters.items(), *modules.items())]
+    shapes = [(name, tuple(value.shape)) for name, value in parameters.items()]
+    saved = [sorted(module._non_persistent_buffers_set) for module in modules.values()]
     found = {
-        "structure of the model": of_value((list(modules), shapes, list(frozen), list(buffers), tied, kept)),
-        "code of the model": of_value([type(module) for module in modules.values()]),
-        "frozen parameters": of_tensors(*frozen.values()),
-        "buffers": of_tensors(*buffers.values()),
-        "modes of the model": of_value([module.training for module in modules.values()]),
-        "hooks of the model": of_value([hooks(module) for module in modules.values()]),
+        "layers": of_value((shapes, tied)),
+        "code of the layers": of_value([type(module) for module in modules.values()]),
+        "hooks of the layers": of_value([hooks(module) for module in modules.values()]),
+        "modes of the layers": of_value([module.training for module in modules.values()]),
+        "trained parameters": of_value([value.requires_grad for value in parameters.values()]),
+        "frozen parameters": of_tensors(*frozen),
+        "buffers": of_value((list(buffers), saved, of_tensors(*buffers.values()))),
     }
     for name, module in modules.items():
-        held = {key: value for key, value in sorted(attributes(module).items()) if key not in PYTORCHS}
+        held = {key: value for key, value in sorted(attributes(module).items()) if key not in OF_PYTORCH}
         if held:
-            found[f"attributes of {name or 'the model'}"] = of_value(held)
+            found[attributes_of(name)] = of_value(held)
     return found
 
 
+def attributes_of(path: str) -> str:
+    """The name of the part that holds the attributes of a module."""
+    return f"{ATTRIBUTES}{path or 'the model'}"
+
+
 # attributes that PyTorch gives every module
-PYTORCHS = frozenset(("_non_persistent_buffers_set", "_is_full_backward_hook", "_compiled_call_impl"))
+OF_PYTORCH = frozenset(("_non_persistent_buffers_set", "_is_full_backward_hook", "_compiled_call_impl"))
 
 
 def of_recipe(recipe: Any) -> Identity:
     """Every choice of a training, by content; how the model is placed is none."""
     found = {field.name: getattr(recipe, field.name) for field in dataclasses.fields(recipe)}
     found["optimizer_options"] = sorted(found["optimizer_options"].items())
-    return {name.replace("_", " "): of_value(value) for name, value in found.items() if name not in BESIDE}
+    return {name.replace("_", " "): of_value(value) for name, value in found.items() if name not in PLACES}
 
 
 def of_program(
@@ -97,7 +113,7 @@ def of_program(
         **of_recipe(recipe),
         "loss": of_value((recipe.loss, loss)),
         "threat": of_value(threat),
-        **{f"version of {name}": version for name, version in versions().items()},
+        **{f"{VERSION}{name}": version for name, version in versions().items()},
     }
 
 
@@ -116,6 +132,18 @@ def differences(then: Mapping[str, str], now: Mapping[str, str], but: Collection
     return found
 
 
+def require_comparable(parts: Mapping[str, str], advice: str) -> None:
+    """Refuse what could never be found to be the same again."""
+    for name, found in parts.items():
+        if found.startswith(NOT_COMPARED):
+            raise UnsupportedProgram(f"{name} {found}, so nobody could tell whether it is the same again: {advice}")
+
+
+def listed(names: Sequence[str]) -> str:
+    """Some names in a sentence."""
+    return " and ".join(part for part in (", ".join(names[:-1]), names[-1]) if part)
+
+
 def require_same(
     then: Mapping[str, str] | None, now: Mapping[str, str], what: str, advice: str, but: Collection[str] = ()
 ) -> None:
@@ -124,5 +152,4 @@ def require_same(
         raise DifferentRuns(f"{what} does not say what it rests on, as files of earlier versions: {advice}")
     found = differences(then, now, but)
     if found:
-        listed = found[0] if len(found) == 1 else f"{', '.join(found[:-1])} and {found[-1]}"
-        raise DifferentRuns(f"{what} differs in {listed}: {advice}")
+        raise DifferentRuns(f"{what} differs in {listed(found)}: {advice}")

@@ -342,6 +342,13 @@ class Loss:
         return self.function(outputs, targets, **options)
 
 
+def as_targets(loss: str, y: Tensor, dtype: torch.dtype) -> Tensor:
+    """Targets as a loss takes them: whole numbers for classes, numbers of this dtype in columns for the others."""
+    if LOSSES[loss].outputs == "classes":
+        return y.reshape(-1).long()
+    return y.to(dtype).reshape(len(y), -1)
+
+
 LOSSES = {
     "bce": Loss(F.binary_cross_entropy_with_logits, "one"),
     "hinge": Loss(hinge, "one"),

@@ -2,10 +2,12 @@
 
     one traced step, mapped over runs:  bounds (R, 2, ...), sample numbers (R, B)  ->  bounds (R, 2, ...)
 
-Runs of one recipe differ in numbers alone: initial weights, the order of batches, radii. So the step of the first run
-(`traced.py`) is mapped over all of them and compiled once, and plain training is mapped likewise. What is computed for
-a run is what its own compiled step computes, in another order of sums, which the rules charge for. Every run has its
-tripwire; a run whose bounds become void drops out, and its plain training goes on.
+Runs of one recipe differ in numbers alone: initial weights, frozen parameters, buffers, the order of batches, radii,
+stand-ins of missing values. So the step of the first run (`traced.py`) is mapped over all of them and compiled once,
+and plain training is mapped likewise. Whatever is a constant of the traced step must be the same in every run: by what
+a training rests on (`identity.py`), and not by its text. What is computed for a run is what its own compiled step
+computes, in another order of sums, which the rules charge for. Every run has its tripwire; a run whose bounds become
+void drops out, and its plain training goes on.
 
 Where steps cannot be compiled, or runs are not alike, they are certified one by one.
 """
@@ -13,26 +15,31 @@ Where steps cannot be compiled, or runs are not alike, they are certified one by
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from . import rounding
+from .bounded import Bounded
 from .certificate import Certificate
 from .compiled_steps import FIRST, why_not
 from .compiler import compiled
 from .errors import OutsideBounds, VoidBounds
+from .identity import differences, of_tensors, of_value
 from .lift import Given
 from .losses import LOSSES
 from .out_of_memory import needs_less
 from .prepared import Prepared
 from .recipe import Recipe
-from .step_state import NotTraceable, hold, leaves_of
+from .sets import Set
+from .step_state import Intervals, NotTraceable, hold, leaves_of
 from .threats import Lifted, Threat
 from .traced import Function, inside, smallest_normal, traced_step
 from .training import _Run, certify
+from .training_state import Trainer
 from .tripwire import REASONS
 from .tuning import COMPILED_STEPS
 
@@ -84,6 +91,8 @@ class _Together:
         self.void: list[int | None] = [None] * len(runs)
         self.trainers = [run.sets for run in runs]
         self.data = [_lifted(run) for run in runs]
+        self.own = _own_tensors(runs)
+        self.stand_ins = len({of_tensors(run.prepared.observed) for run in runs}) > 1
         self._functions: dict[int, tuple[Function, Function]] = {}
 
     def trained(self) -> list[int | None]:
@@ -123,7 +132,10 @@ class _Together:
         self.tensors = _stacked([inside(data) for data in self.data])
         self.plain = _stacked([_plain_state(run) for run in self.runs])
         like = self.runs[0].prepared.x
+        self.kept = _stacked([[_plain_tensors(run)[name] for name in self.own] for run in self.runs])
         self.observed, self.targets = self.runs[0].prepared.observed, self.runs[0].prepared.y
+        if self.stand_ins:
+            self.observed = torch.stack([run.prepared.observed for run in self.runs])
         groups = self.runs[0].sets.optimizer.param_groups
         self.rates = torch.tensor([float(group["lr"]) for group in groups], dtype=like.dtype, device=like.device)
         self.tiny = smallest_normal(like)
@@ -133,10 +145,10 @@ class _Together:
         known = self._functions.get(index.size(1))
         plain_step, step = known or self._traced(index)
         with torch.no_grad():
-            self.plain = list(plain_step(index, self.observed, self.targets, *self.plain))
+            self.plain = list(plain_step(index, self.observed, self.targets, *self.kept, *self.plain))
             parameters = self.plain[: len(self.runs[0].observed.parameters())]
             before = self.bounds
-            *bounds, _, flags = step(index, self.rates, self.tiny, *self.tensors, *parameters, *before)
+            *bounds, _, flags = step(index, self.rates, self.tiny, *self.tensors, *parameters, *before, *self.kept)
         self.bounds = list(bounds)
         read: list[list[bool]] = flags.tolist()
         for place, (fine, lies_inside) in enumerate(read):
@@ -181,15 +193,17 @@ class _Together:
         def backward(model: nn.Module, batch: Lifted) -> Tensor:
             return run._backward(model, batch, 0, None)
 
-        step = traced_step(run.sets, plain, backward, self.data[place], [*one, *plain, *before])
-        along = (0, None, None, *(0,) * (step.data + step.plain + step.leaves))
+        state, kept = _State(run.sets, self.own), [tensors[place] for tensors in self.kept]
+        with state.buffers_kept():
+            step = traced_step(run.sets, plain, backward, self.data[place], [*one, *plain, *before, *kept], state)
+        along = (0, None, None, *(0,) * (step.data + step.plain + step.leaves + len(kept)))
         mapped = torch.func.vmap(step.graph, in_dims=along)
-        given = [index, self.rates, self.tiny, *self.tensors, *self.plain[: step.plain], *self.bounds]
-        state = (0,) * len(self.plain)
-        plain_mapped = torch.func.vmap(_plain_step(run), in_dims=(0, None, None, *state))
+        given = [index, self.rates, self.tiny, *self.tensors, *self.plain[: step.plain], *self.bounds, *self.kept]
+        stacked = (0 if self.stand_ins else None, None, *(0,) * (len(self.kept) + len(self.plain)))
+        plain_mapped = torch.func.vmap(_plain_step(run, self.own), in_dims=(0, *stacked))
         try:
             graph = make_fx(mapped)(*given)
-            plain_graph = make_fx(plain_mapped)(index, self.observed, self.targets, *self.plain)
+            plain_graph = make_fx(plain_mapped)(index, self.observed, self.targets, *self.kept, *self.plain)
         except RuntimeError as error:
             raise NotTraceable("the step cannot be mapped over runs") from error
         return plain_graph, compiled(graph, given)
@@ -209,8 +223,83 @@ def _why_one_by_one(runs: Sequence[_Run], recipe: Recipe) -> str | None:
         return "a schedule"
     if runs[0].prepared.x.device.type != "cpu":
         return "runs are made together on a CPU only"
-    alike = {(repr(run.prepared.model), tuple(len(part) for part in inside(_lifted(run)))) for run in runs}
-    return None if len(alike) == 1 else "models are not alike"
+    first = _alike(runs[0])
+    found = next((found for run in runs for found in differences(first, _alike(run))), None)
+    return None if found is None else f"runs differ in {found}"
+
+
+# parts of what a training rests on that are inputs of a mapped step, or become them
+MAPPED = frozenset(("seed", "threat", "initial weights", "frozen parameters", "buffers"))
+
+
+def _alike(run: _Run) -> dict[str, str]:
+    """What must be the same in runs that are made together: everything but the numbers in mapped tensors."""
+    parts = {name: digest for name, digest in run.prepared.identity.items() if name not in MAPPED}
+    kinds = [(name, tuple(value.shape), value.dtype) for name, value in _plain_tensors(run).items()]
+    lifted = _lifted(run)
+    sets = [_kind(part) for part in (lifted.inputs, lifted.targets)]
+    return {**parts, "kinds of tensors": of_value(kinds), "kinds of sets": of_value((sets, lifted.weights is None))}
+
+
+def _kind(part: Tensor) -> tuple[object, ...]:
+    """What a traced step takes for granted of a batch."""
+    if not isinstance(part, Bounded):
+        return tuple(part.shape), part.dtype
+    held = part.set
+    kinds = [(tuple(tensor.shape), tensor.dtype) for tensor in inside(Lifted(part, part, None))]
+    return held.exact, held.nonnegative, held.affine, held.adds_to_one, held.clean is None, kinds
+
+
+def _plain_tensors(run: _Run) -> dict[str, Tensor]:
+    """Parameters and buffers of the plain model, by name."""
+    return run.observed.tensors()
+
+
+def _own_tensors(runs: Sequence[_Run]) -> list[str]:
+    """The frozen parameters and buffers that are not the same in all runs."""
+    trained = {id(value) for value in runs[0].observed.parameters()}
+    fixed = [name for name, value in _plain_tensors(runs[0]).items() if id(value) not in trained]
+    return [name for name in fixed if len({of_tensors(_plain_tensors(run)[name]) for run in runs}) > 1]
+
+
+class _State(Intervals):
+    """The state of a run, with the tensors behind it that no step changes and that are others in every run."""
+
+    def __init__(self, trainer: Trainer, own: Sequence[str]):
+        super().__init__(trainer)
+        self.own = [trainer.tensors()[name] for name in own]
+        self.buffers = [
+            (module, name, held)
+            for module in trainer.model.modules()
+            for name, held in module._buffers.items()
+            if held is not None
+        ]
+
+    def leaves(self) -> list[Bounded]:
+        return [*leaves_of(self.trainer), *(held for held in self.own if isinstance(held, Bounded))]
+
+    def tensors(self) -> list[Tensor]:
+        return Intervals(self.trainer).tensors()
+
+    def put(self, tensors: Sequence[Tensor]) -> None:
+        count = len(tensors) - len(self.own)
+        Intervals(self.trainer).put(tensors[:count])
+        for held, value in zip(self.own, tensors[count:], strict=True):
+            if isinstance(held, Bounded):
+                held.set = Set(value.expand(2, *value.shape), None, held.set.symbols, True, held.set.nonnegative)
+                held._recorded = held._version
+            for module, name, buffer in self.buffers:
+                if buffer is held:
+                    module._buffers[name] = value
+
+    @contextmanager
+    def buffers_kept(self) -> Iterator[None]:
+        """Buffers as they were, after the tracer has put its own there."""
+        try:
+            yield
+        finally:
+            for module, name, held in self.buffers:
+                module._buffers[name] = held
 
 
 def _lifted(run: _Run) -> Lifted:
@@ -231,8 +320,8 @@ def _plain_state(run: _Run) -> list[Tensor]:
     return [*(value.detach() for value in parameters), *(buffer for buffer in buffers if buffer is not None)]
 
 
-def _plain_step(run: _Run) -> Function:
-    """A plain step of PyTorch's own SGD as a function of tensors."""
+def _plain_step(run: _Run, own: Sequence[str]) -> Function:
+    """A plain step of PyTorch's own SGD as a function of tensors: those that no step changes stand first."""
     from torch.optim.sgd import sgd
 
     model, loss = run.nominal, LOSSES[run.prepared.recipe.loss]
@@ -241,10 +330,12 @@ def _plain_step(run: _Run) -> Function:
     (group,) = run.observed.optimizer.param_groups
     options = {name: group[name] for name in ("weight_decay", "momentum", "lr", "dampening", "nesterov", "maximize")}
 
-    def step(index: Tensor, x: Tensor, y: Tensor, *state: Tensor) -> tuple[Tensor, ...]:
+    def step(index: Tensor, x: Tensor, y: Tensor, *tensors: Tensor) -> tuple[Tensor, ...]:
+        kept, state = dict(zip(own, tensors, strict=False)), tensors[len(own) :]
+
         def value(parameters: tuple[Tensor, ...]) -> Tensor:
-            outputs = torch.func.functional_call(model, dict(zip(names, parameters, strict=True)), (x[index],))
-            return loss(outputs, y[index])
+            held = {**kept, **dict(zip(names, parameters, strict=True))}
+            return loss(torch.func.functional_call(model, held, (x[index],)), y[index])
 
         parameters = [part.clone() for part in state[: len(names)]]
         buffers: list[Tensor | None] = [part.clone() for part in state[len(names) :]]

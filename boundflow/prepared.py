@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from functools import cached_property
+
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.parameter import is_lazy
 
+from . import identity
 from .bounded import Bounded
 from .errors import BoundFlowError, UnsupportedProgram
 from .forward_effects import effects, faithful_copy, require_supported
 from .lift import Given
-from .losses import LOSSES
+from .losses import LOSSES, as_targets
 from .recipe import Recipe
 from .threats import Lifted, Threat
 
@@ -63,6 +66,14 @@ class Prepared:
                 "every sample, which is another training: leave clip_gradients out, or keep no state"
             )
 
+    @cached_property
+    def identity(self) -> dict[str, str]:
+        """What the training rests on, before its first step (`identity.py`)."""
+        tensors = (*self.model.parameters(), *self.model.buffers())
+        data, weights = identity.of_tensors(self.x, self.y), identity.of_tensors(*tensors)
+        loss = LOSSES[self.recipe.loss]
+        return identity.of_program(self.model, self.recipe, self.threat, data=data, initial_weights=weights, loss=loss)
+
     def _copy(self, model: nn.Module) -> None:
         """A copy of the model, so that the one that was given stays as it is, and how many outputs it has."""
         if any(is_lazy(parameter) for parameter in (*model.parameters(), *model.buffers())):
@@ -95,7 +106,7 @@ class Prepared:
             raise ValueError(f"{len(self.x)} inputs and {len(y)} targets")
         loss, kind = self.recipe.loss, LOSSES[self.recipe.loss].outputs
         if kind == "values":
-            y = y.to(self.x.dtype).reshape(len(y), -1)
+            y = as_targets(loss, y, self.x.dtype)
             if y.shape[1] != self.outputs or not bool(torch.isfinite(y).all()):
                 raise ValueError(f"targets must be {self.outputs} finite numbers for each input, as the model puts out")
             return y
@@ -112,4 +123,4 @@ class Prepared:
         y, classes = y.reshape(-1), self.outputs if kind == "classes" else 2
         if bool((y < 0).any()) or bool((y >= classes).any()) or bool((y != y.long()).any()):
             raise ValueError(f"labels must be whole numbers from 0 to {classes - 1}")
-        return y.long() if kind == "classes" else y.to(self.x.dtype).reshape(-1, 1)
+        return as_targets(loss, y, self.x.dtype)

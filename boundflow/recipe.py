@@ -20,6 +20,7 @@ from torch import Tensor, nn
 
 from . import reduction
 from .errors import UnsupportedProgram
+from .identity import of_value
 from .losses import LOSSES
 from .training_state import Trainer
 from .tuning import MEMORY
@@ -139,7 +140,7 @@ class Recipe:
         for _ in range(steps):
             trial.skip(1)
             for group in trial.optimizer.param_groups:
-                digest.update(repr([_recorded(group[key]) for key in sorted(group) if key != "params"]).encode())
+                digest.update(of_value([group[key] for key in sorted(group) if key != "params"]).encode())
         return {"name": type(trial.schedule).__name__, "options": digest.hexdigest()}
 
 
@@ -156,4 +157,4 @@ def _recorded(option: Any) -> Any:
         return option.tolist()
     if isinstance(option, list | tuple):
         return [_recorded(part) for part in option]
-    return option if option is None or isinstance(option, bool | int | float | str) else repr(option)
+    return option if option is None or isinstance(option, bool | int | float | str) else of_value(option)

@@ -98,14 +98,13 @@ def certify(
         raise ValueError("the model has no parameters to train")
     ranks = joined(distributed, torch.device(recipe.device or next(model.parameters()).device))
     run = _Run(Prepared(model, data, threat, recipe), callbacks, ranks)
-    about = {**run.record, "layers": repr(run.prepared.model)}
     path, every = checkpoint, checkpoint_every
     if ranks is None:
-        saved = Checkpoint(path, every, about, run.observed, run.sets)
+        saved = Checkpoint(path, every, run.record, run.observed, run.sets)
     else:
-        same = f"{json.dumps(about, sort_keys=True)} {path is None} {resume}"
+        same = f"{json.dumps(run.record, sort_keys=True)} {path is None} {resume}"
         ranks.require_same("what to train", [same], "give all of them the same model, data, threat and recipe")
-        saved = SharedCheckpoint(path, every, about, run.observed, run.sets, ranks)
+        saved = SharedCheckpoint(path, every, run.record, run.observed, run.sets, ranks)
     made = saved.resume() if resume else Made()
     bar = Bar(*run.watched(validation, test_epsilon), run.size, made.steps)
     if shown(progress) and (ranks is None or ranks.rank == 0):
@@ -139,12 +138,13 @@ class _Run:
             "not_tracked": not_tracked,
             "input_shape": list(prepared.x.shape[1:]),
             "samples": len(prepared.x),
-            "data": of_tensors(prepared.x, prepared.y),
-            "initial_weights": of_tensors(*self.observed.tensors().values()),
+            "data": prepared.identity["data"],
+            "initial_weights": prepared.identity["initial weights"],
             "frozen": [name for name, parameter in prepared.model.named_parameters() if not parameter.requires_grad],
             "dtype": str(prepared.x.dtype).removeprefix("torch."),
             **({} if prepared.weights is None else {"sample_weights": of_tensors(prepared.weights)}),
             **versions(),
+            "identity": prepared.identity,
         }
         self.compiled = self._compiled(callbacks)
         if self.compiled is not None:

@@ -49,7 +49,7 @@ class Fixed(NamedTuple):
 
     numbers: np.ndarray
     values: Tensor
-    filled: int  # cells in which nothing had been recorded
+    filled: list[tuple[int, int, float]]  # sample, column and value of cells in which nothing had been recorded
 
 
 class Tracked(NamedTuple):
@@ -90,7 +90,7 @@ def fixed(known: Tracked, samples: np.ndarray, cells: np.ndarray | None, stand_i
         raise BoundFlowError(OLD)
     mine = known.symbols[np.isin(known.owners, samples)]
     apart = recorded.among(mine)
-    opened = int(apart.is_open.sum())
+    opened = apart.numbers[apart.is_open]
     apart = _filled(space, apart, samples, cells)
     if stand_in:
         apart = apart.filled(apart.center)
@@ -98,7 +98,14 @@ def fixed(known: Tracked, samples: np.ndarray, cells: np.ndarray | None, stand_i
     values = torch.zeros(2, len(numbers), dtype=torch.float64)
     with using(space.arithmetic):
         values[:, torch.from_numpy(np.searchsorted(numbers, apart.numbers[~apart.is_open]))] = apart.symbols()
-    return Fixed(numbers, values, opened - int(apart.is_open.sum()))
+    return Fixed(numbers, values, _cells(space, apart, np.setdiff1d(opened, apart.numbers[apart.is_open])))
+
+
+def _cells(space: Symbols, recorded: Recorded, symbols: np.ndarray) -> list[tuple[int, int, float]]:
+    """The cells of these symbols, with what was filled in."""
+    owners, columns = space.owners_and_parts(symbols)[0], space.columns(symbols)
+    values = recorded.observed[np.searchsorted(recorded.numbers, symbols)]
+    return list(zip(owners.tolist(), columns.tolist(), values.tolist(), strict=True))
 
 
 def _filled(space: Symbols, recorded: Recorded, samples: np.ndarray, cells: np.ndarray | None) -> Recorded:

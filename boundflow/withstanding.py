@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from . import identity
 from .batch_independence import samples_meet
 from .errors import BoundFlowError, DifferentRuns
 from .largest_budgets import fits, is_linear, largest_budgets
@@ -30,11 +31,9 @@ if TYPE_CHECKING:
     from .certificate import Certificate
 
 UNCERTAIN = -1  # what a prediction withstands that is not certain even if nothing was done
-SAME = ("data", "initial_weights", "samples", "loss", "optimizer", "optimizer_options", "schedule", "steps", "seed")
-SAME_TOO = (
-    *("epochs", "batch_size", "clip_gradients", "sample_weights", "task", "dtype", "input_shape", "frozen", "rounding"),
-    *("verified", "filled_cells"),
-)
+# of the record, beside what the training rests on: how answers are asked and read, and what was done to the set since
+ASKED = ("rounding", "task", "input_shape", "state", "part", "verified", "filled", "classes", "class_weight")
+ASKED_TOO = ("preprocessing",)
 
 
 @dataclass(frozen=True)
@@ -251,13 +250,19 @@ def require_one_training(certificates: Sequence[Certificate]) -> None:
     if any(one.record.get("task") == "regression" for one in certificates):
         raise BoundFlowError("what a prediction withstands is for classes: a regression is never certain of one number")
     for other in certificates[1:]:
-        for name in (*SAME, *SAME_TOO):
-            if first.record.get(name) != other.record.get(name):
-                raise DifferentRuns(f"these certificates are of different trainings: they differ in {name}")
-        ours, theirs = first.nominal.state_dict(), other.nominal.state_dict()
-        same = repr(first.nominal) == repr(other.nominal) and ours.keys() == theirs.keys()
-        same = same and all(_identical(ours[name], theirs[name]) for name in ours)
-        if not same:
+        then, now = first.record.get("identity"), other.record.get("identity")
+        if then is None or now is None:
+            raise DifferentRuns(
+                "these certificates do not all say what they rest on, as files of earlier versions, so nobody can tell "
+                "whether they are of one training: train again with this version"
+            )
+        found = identity.differences(then, now, but=identity.OF_BOUNDS)
+        found += [name for name in (*ASKED, *ASKED_TOO) if first.record.get(name) != other.record.get(name)]
+        if found:
+            raise DifferentRuns(
+                f"these certificates are of different trainings: they differ in {identity.listed(found)}"
+            )
+        if not _identical(first, other):
             raise DifferentRuns(
                 "these certificates are of different trainings: their plain parameters are not the same to the last "
                 "bit. Fix one recipe (learning rate, steps, seed) for all values of k or epsilon"
@@ -305,6 +310,19 @@ def _kind(clauses: list[dict[str, Any]], over: str) -> list[Any]:
     return [budgets, names]
 
 
-def _identical(first: Tensor, second: Tensor) -> bool:
-    same_kind = first.dtype is second.dtype and first.shape == second.shape
-    return same_kind and bool(torch.equal(first, second.to(first.device)))
+def _identical(first: Certificate, second: Certificate) -> bool:
+    """Whether the plain models hold the same numbers to the last bit, in tensors and in what they keep beside."""
+    kept = [[*one.nominal.named_parameters(), *one.nominal.named_buffers(), *_kept(one)] for one in (first, second)]
+    digests = [{name: identity.of_value(_number(value)) for name, value in held} for held in kept]
+    return not identity.differences(*digests)
+
+
+def _kept(certificate: Certificate) -> list[tuple[str, Any]]:
+    """What the plain model has kept outside of buffers, by name."""
+    model = certificate.nominal
+    apart = [(name, *name.rpartition(".")[::2]) for name in certificate.record.get("state", ())]
+    return [(name, getattr(model.get_submodule(path), last)) for name, path, last in apart]
+
+
+def _number(value: Any) -> Any:
+    return value.detach() if isinstance(value, Tensor) else value  # a file does not say what was trained

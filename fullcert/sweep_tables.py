@@ -174,8 +174,7 @@ def drawn(table: list[Row], found: list[dict[str, Any]], axes: Sequence[Axis]) -
             if "points" in curve:
                 over = [point["value"] for point in curve["points"]]
                 shares = [100 * point["certified_accuracy"] for point in curve["points"]]
-                where = "pre" if curve["unit"] == "k" else "default"
-                plot.plot(over, shares, drawstyle=f"steps-{where}" if where == "pre" else where, label=labelled(curve))
+                plot.plot(over, shares, drawstyle="steps-pre", label=labelled(curve))
                 if all("attacked_accuracy" in point for point in curve["points"]):
                     left = [100 * point["attacked_accuracy"] for point in curve["points"]]
                     plot.plot(over, left, "--", drawstyle="steps-post", label=f"{labelled(curve)}, under attack")

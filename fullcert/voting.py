@@ -18,7 +18,7 @@ from torch import Tensor
 
 import boundflow as bf
 from boundflow.certificate import versions
-from boundflow.ensemble import LISTED, Vote, budgets_of, member_file, partition
+from boundflow.ensemble import LISTED, Vote, Whole, budgets_of, member_file, partition
 from boundflow.prediction import share
 from boundflow.threats import AtMost
 from boundflow.withstanding import curve_of
@@ -59,6 +59,7 @@ def trained(recipe: Recipe, folder: Path | None, tell: Tell, checkpoint: Callabl
     threat = check(recipe)
     parts = partition(len(recipe.data.train.labels), recipe.options.members)
     budgets, members = budgets_of(threat), list[list[bf.Certificate]]()
+    whole = Whole(recipe.observed())
     for number, part in enumerate(parts):
         members.append([])
         for place, budget in enumerate(budgets):
@@ -68,7 +69,7 @@ def trained(recipe: Recipe, folder: Path | None, tell: Tell, checkpoint: Callabl
             found = _read(path, recipe, which) if path is not None and path.is_file() else None
             if found is None:
                 against = AtMost(budget, threat.threat) if budget else bf.threats.Linf(0.0)
-                found = recipe.certify([], rows=part.numpy(), threat=against, part=which)
+                found = whole.member(recipe.certify([], rows=part.numpy(), threat=against, part=which), part)
                 checkpoint()
                 if path is not None:
                     path.parent.mkdir(exist_ok=True)

@@ -11,22 +11,17 @@ name in it is gone: such a line is out of date.
 from __future__ import annotations
 
 import json
-import os
-import re
-import shutil
-import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from typing import NamedTuple
 
-ROOT = Path(__file__).parents[1]
+import planting
+from planting import ROOT
+
 REMEMBERED = ROOT / "tests" / "caught_by.json"  # bug -> test; written by each run, and kept in the repository
-PASSED, FAILED, INTERRUPTED, MISUSED, EMPTY = 0, 1, 2, 4, 5  # exit codes of pytest; a name it does not find is misuse
-DOES_NOT_RUN = re.compile(r"^E +((?:Name|UnboundLocal|Attribute|Syntax|Indentation|Import)Error.*)", re.MULTILINE)
 
 
 class Mutant(NamedTuple):
@@ -34,10 +29,6 @@ class Mutant(NamedTuple):
     right: str
     wrong: str
     what: str
-
-
-class Nonsense(Exception):
-    """A planted bug that does not run."""
 
 
 TESTS = [  # test_NAME.py, somewhere under tests/boundflow: the order in which they find most in the least time
@@ -460,51 +451,20 @@ def test_files(file: str) -> Iterator[list[str]]:
     yield [there[name] for name in dict.fromkeys([*TESTS, *sorted(there)]) if name not in first]
 
 
-def copied(folder: str, mutant: Mutant | None) -> None:
-    """The package in another folder, with this bug."""
-    shutil.copytree(ROOT / "boundflow", Path(folder) / "boundflow", ignore=shutil.ignore_patterns("__pycache__"))
-    if mutant is not None:
-        path = Path(folder) / "boundflow" / mutant.file
-        path.write_text(path.read_text().replace(mutant.right, mutant.wrong))
-
-
-def failing(folder: str, tests: list[str], forgotten: bool = False) -> str | None:
-    """The first of the tests that fails on the package in this folder. ``forgotten``: a test may be there no more."""
-    command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:xdist", "-o", f"cache_dir={folder}/cache"]
-    command += ["-o", f"pythonpath={folder} {ROOT / 'tests'}", *tests]  # the copy, not the repository
-    environment = {**os.environ, "PYTHONPATH": folder, "OMP_NUM_THREADS": "1", "PYTHONDONTWRITEBYTECODE": "1"}
-    run = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)
-    if run.returncode == PASSED or (forgotten and run.returncode in (MISUSED, EMPTY)):
-        return None
-    if run.returncode not in (FAILED, INTERRUPTED):
-        raise SystemExit(f"pytest did not run: {run.stdout[-2000:]}{run.stderr[-2000:]}")
-    gone = DOES_NOT_RUN.search(run.stdout)
-    if gone is not None:
-        raise Nonsense(gone[1])
-    return next(iter(json.loads(Path(folder, "cache/v/cache/lastfailed").read_text())))
-
-
 def caught(mutant: Mutant, remembered: str | None) -> tuple[str, str | None, float]:
     """How it ended, the test that catches this bug, and after how many seconds."""
-    begin, test = time.perf_counter(), None
+    begin, failure = time.perf_counter(), None
     with tempfile.TemporaryDirectory() as folder:
-        copied(folder, mutant)
+        planting.copied(folder, {f"boundflow/{mutant.file}": lambda text: text.replace(mutant.right, mutant.wrong)})
         try:
             if remembered is not None:
-                test = failing(folder, [f"{ROOT}/{remembered}"], forgotten=True)
+                failure = planting.failing(folder, [remembered], forgotten=True)
             for files in test_files(mutant.file):
-                test = test or failing(folder, files)
-            end = "caught" if test else "SURVIVED"
-        except Nonsense as error:
+                failure = failure or planting.failing(folder, files)
+            end = "caught" if failure else "SURVIVED"
+        except planting.Nonsense as error:
             end = f"DOES NOT RUN ({error})"
-    return end, test, time.perf_counter() - begin
-
-
-def failing_without_a_bug(tests: list[str]) -> str | None:
-    """One of the tests that caught something but fails on the package as it is."""
-    with tempfile.TemporaryDirectory() as folder:
-        copied(folder, None)
-        return failing(folder, [f"{ROOT}/{test}" for test in tests]) if tests else None
+    return end, failure.test if failure else None, time.perf_counter() - begin
 
 
 def chosen(words: list[str]) -> list[Mutant]:
@@ -536,7 +496,7 @@ def main() -> None:
                 catching.append(test)
                 tests[mutant.what] = test
                 remember(tests)
-    broken = failing_without_a_bug(sorted(set(catching)))
+    broken = planting.failing_without_a_bug(sorted(set(catching)))
     if broken:
         print(f"{broken} fails without a bug, so what it caught does not count")
     minutes = (time.perf_counter() - begin) / 60

@@ -8,10 +8,9 @@ call computes as in ``rounding.nearest()``, where nothing is charged, and with u
 
 The tests of its file run against a copy of the package with the term removed, until the first failure: first the test
 that caught it the last time, which `rounding_terms.json` remembers, then those of `LAWS`, then those of the planted
-bugs of the file (`mutants.py`, whose machinery this is). A run that was stopped goes on with `--new`: what is
-remembered is not tried again. With `--here` terms are switched off in one process, by laws alone, which takes a part of
-the time. Prints a table; exits with 1 if a term is neither noticed nor in
-`rounding_terms_that_stay.py`, where the proofs are.
+bugs of the file (`mutants.py`). A run that was stopped goes on with `--new`: what is remembered is not tried again.
+With `--here` terms are switched off in one process, by laws alone, which takes a part of the time. Prints a table;
+exits with 1 if a term is neither noticed nor in `rounding_terms_that_stay.py`, where the proofs are.
 """
 
 from __future__ import annotations
@@ -31,10 +30,11 @@ from pathlib import Path
 from typing import NamedTuple
 
 import mutants
+import planting
 import rounding_sites
 from rounding_terms_that_stay import STAYS
 
-ROOT = mutants.ROOT
+ROOT = planting.ROOT
 PACKAGE = ROOT / "boundflow"
 REMEMBERED = ROOT / "tests" / "rounding_terms.json"  # term -> test
 # what widens; the other functions refuse, tell a mode or count whole steps
@@ -222,27 +222,29 @@ def tests_of(file: str, quick: bool) -> list[str]:
 
 def removed(folder: str, term: Term) -> None:
     """The package in another folder, without this term."""
-    mutants.copied(folder, None)
-    path = Path(folder) / "boundflow" / term.file
-    text = path.read_bytes()
-    path.write_bytes(text[: term.begin] + term.wrong.encode() + text[term.end :])
-    rounding = Path(folder) / "boundflow" / "rounding.py"
-    rounding.write_text(rounding.read_text() + WITHOUT)
+
+    def without(text: str) -> str:
+        content = text.encode()
+        return (content[: term.begin] + term.wrong.encode() + content[term.end :]).decode()
+
+    inside = term.file == "rounding.py"
+    switch = {"boundflow/rounding.py": lambda text: (without(text) if inside else text) + WITHOUT}
+    planting.copied(folder, {f"boundflow/{term.file}": without} | switch)
 
 
 def noticed(term: Term, remembered: str | None, quick: bool) -> tuple[str | None, float]:
     """The test that notices the removal of a term, and after how many seconds."""
-    begin, test = time.perf_counter(), None
+    begin, failure = time.perf_counter(), None
     with tempfile.TemporaryDirectory() as folder:
         removed(folder, term)
         try:
             if remembered is not None:
-                test = mutants.failing(folder, [f"{ROOT}/{remembered}"], forgotten=True)
+                failure = planting.failing(folder, [remembered], forgotten=True)
             for file in tests_of(term.file, quick):
-                test = test or mutants.failing(folder, [file])
-        except mutants.Nonsense as error:
-            test = f"DOES NOT RUN: {error}"
-    return test, time.perf_counter() - begin
+                failure = failure or planting.failing(folder, [file])
+        except planting.Nonsense as error:
+            return f"DOES NOT RUN: {error}", time.perf_counter() - begin
+    return failure.test if failure else None, time.perf_counter() - begin
 
 
 def chosen(part: str, words: list[str]) -> list[Term]:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
+from .. import identity
 from ..identity import of_tensors
 from ..out_of_memory import needs_less
 from ..prepared import Prepared
@@ -158,8 +159,8 @@ def _require_same(certificate: Certificate, prepared: Prepared) -> None:
     now = {
         **prepared.recipe.record(prepared.model, len(batches)),
         "threat": repr(prepared.threat),
-        "data": of_tensors(prepared.x, prepared.y),
-        "initial_weights": of_tensors(*(*prepared.model.parameters(), *prepared.model.buffers())),
+        "data": prepared.identity["data"],
+        "initial_weights": prepared.identity["initial weights"],
         "dtype": str(prepared.x.dtype).removeprefix("torch."),
     }
     if record.get("sample_weights") != (None if prepared.weights is None else of_tensors(prepared.weights)):
@@ -173,6 +174,9 @@ def _require_same(certificate: Certificate, prepared: Prepared) -> None:
             }
             told = what.get(name, f"another {name.replace('_', ' ')}: {record[name]!r} and not {value!r}")
             raise ValueError(f"this certificate is about another training, with {told}")
+    advice = "give the model, the data and the recipe that it was made with, or attack without a certificate"
+    but = identity.OF_BOUNDS - {"threat"}
+    identity.require_same(record.get("identity"), prepared.identity, "this certificate", advice, but)
 
 
 class _Line:

@@ -27,7 +27,6 @@ and a side that a valid range cuts off is covered by one symmetric row. Only whe
 from __future__ import annotations
 
 import copy
-import hashlib
 from abc import ABC, abstractmethod
 from typing import Any, NamedTuple
 
@@ -36,6 +35,7 @@ import torch
 from torch import Tensor
 
 from ..budgets import Kind
+from ..identity import of_value
 from ..lift import Given
 from ..recorded import NO_COLUMN
 from ..symbols import Symbols
@@ -129,8 +129,8 @@ class Threat(ABC):
                         "about": change.about,
                         "recentred": not change.has_clean_state,
                         "shrinks": change.shrinks(x),
-                        "exactly": _digest(repr(change)),
-                        "kind": _digest(change.without_radius()),
+                        "exactly": of_value(change),
+                        "kind": of_value((type(change), change.without_radius())),
                     }
                     for change in clause.changes
                 ],
@@ -147,11 +147,6 @@ class Threat(ABC):
         if any(change.samples is not None for change in self.changes):
             raise ValueError("a threat to some training samples says nothing about test inputs")
         return Lifting(self, symbols, x, torch.zeros(len(x)), np.arange(len(x)), guests=True).lifted().inputs
-
-
-def _digest(text: str) -> str:
-    """A text that may name every sample, in a few letters."""
-    return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 def _numbers_or_mask(given: Given, what: str) -> np.ndarray:
@@ -267,7 +262,7 @@ class Change(Threat):
 
     def without_radius(self) -> str:
         """The change as text, but for the one radius that it shrinks with: what changes of other radii have, too."""
-        return repr(self)
+        return of_value(self)
 
     def encoded(self, y: Tensor, like: Tensor) -> Tensor:
         """Targets as numbers that can change, of the dtype of ``like``."""

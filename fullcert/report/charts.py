@@ -6,7 +6,7 @@ see it, and what the page reads out under the pointer.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from html import escape
 from typing import Any
 
@@ -23,13 +23,19 @@ ROW, NAME = 40, 32  # height of a row of bars, and characters of a name that fit
 MARKS = {"nominal": "m0-4l4 4-4 4-4-4z", "attacked": "m-3-3h6v6h-6z"}
 
 
+# What is drawn from one point to the next: what holds at the next one holds before it (of what only falls, a lower
+# bound), or what held at the last one holds until then (an upper bound).
+BETWEEN = {"straight": "L{x:g} {y:g}", "next": "V{y:g}H{x:g}", "last": "H{x:g}V{y:g}"}
+
+
 @dataclass(frozen=True)
 class Line:
-    """A line of a chart: its kind decides colour, dash and mark."""
+    """A line of a chart: its kind decides colour, dash and mark, and ``between`` what is known between its points."""
 
     name: str
     kind: str  # certified, nominal, attacked or single
     points: Sequence[tuple[float, float]]
+    between: str = "straight"
 
 
 @dataclass(frozen=True)
@@ -64,7 +70,7 @@ def line_chart(
     **limits: Any,
 ) -> Chart:
     """Lines over a common axis; `show` writes a value of a line, `limits` go to its axis. ``whole``: no tick at 0.5."""
-    lines = [Line(line.name, line.kind, thinned(line.points)) for line in lines if line.points]
+    lines = [replace(line, points=thinned(line.points)) for line in lines if line.points]
     horizontal = axis_for([x for line in lines for x, _ in line.points], parts=5, whole=whole)
     vertical = axis_for([y for line in lines for _, y in line.points], **limits)
     parts = [grid(horizontal, vertical, across), *(drawn(line, horizontal, vertical) for line in lines)]
@@ -108,8 +114,9 @@ def grid(horizontal: Axis, vertical: Axis, across: str) -> str:
 def drawn(line: Line, horizontal: Axis, vertical: Axis) -> str:
     """The line itself, and its marks where they would not crowd."""
     places = [(horizontally(horizontal, x), vertically(vertical, y)) for x, y in line.points]
-    path = "L".join(f"{x:g} {y:g}" for x, y in places)
-    shape = f'<path class="line {line.kind}" d="M{path}"/>'
+    (first_x, first_y), *others = places
+    path = "".join(BETWEEN[line.between].format(x=x, y=y) for x, y in others)
+    shape = f'<path class="line {line.kind}" d="M{first_x:g} {first_y:g}{path}"/>'
     if len(places) > MARKED:
         return shape
     mark = MARKS.get(line.kind, "m-3 0a3 3 0 1 0 6 0a3 3 0 1 0-6 0z")

@@ -172,7 +172,12 @@ def measured_on(evaluation: dict[str, Any]) -> str:
 
 
 def accuracy_chart(
-    title: str, across: str, caption: str = "", whole: bool = False, **lines: list[tuple[float, float]]
+    title: str,
+    across: str,
+    caption: str = "",
+    whole: bool = False,
+    between: dict[str, str] | None = None,
+    **lines: list[tuple[float, float]],
 ) -> Chart:
     """Shares of the test samples, as lines in percent, over numbers or over ``whole`` ones."""
     names = {
@@ -185,7 +190,10 @@ def accuracy_chart(
     return line_chart(
         title,
         across,
-        [Line(names[name], kinds.get(name, name), points) for name, points in lines.items()],
+        [
+            Line(names[name], kinds.get(name, name), points, (between or {}).get(name, "straight"))
+            for name, points in lines.items()
+        ],
         show=percent,
         caption=caption,
         whole=whole,
@@ -200,11 +208,12 @@ def radius_chart(evaluation: dict[str, Any]) -> Chart | None:
     if not radii:
         return None
     if evaluation["task"] == "regression":
-        lines = [Line("mean width", "single", series(radii, "epsilon", "mean_width"))]
+        lines = [Line("mean width", "single", series(radii, "epsilon", "mean_width"), "next")]
         return line_chart("Mean width of the predictions", "test radius", lines, show=width)
     return accuracy_chart(
         "Certified accuracy against the test radius",
         "test radius",
+        between=KNOWN,
         certified=series(radii, "epsilon", "certified_accuracy"),
         robustness=series(radii, "epsilon", "certified_robustness"),
     )
@@ -221,14 +230,16 @@ def withstood_chart(curve: dict[str, Any] | None) -> Chart | None:
         "nominal": [(points[0]["value"], nominal), (points[-1]["value"], nominal)],
         "attacked": series(points, "value", "attacked_accuracy"),
     }
-    if curve["unit"] == "k":
-        lines["certified"] = stepped(lines["certified"])
-    lines["attacked"] = held(lines["attacked"], 1.0 if curve["unit"] == "k" else 0.0)
     caption = f"On {count(curve['samples'])} test samples, each with the best of the runs that were asked."
     counted = curve["unit"] == "k"
-    return accuracy_chart("Certified accuracy against the size of the threat", across, caption, counted, **lines)
+    if counted:
+        lines |= {"certified": stepped(lines["certified"]), "attacked": held(lines["attacked"])}
+    title = "Certified accuracy against the size of the threat"
+    return accuracy_chart(title, across, caption, counted, None if counted else KNOWN, **lines)
 
 
+# Between two sizes of a threat what is certain at the larger one is; what an attack broke stays broken.
+KNOWN = {"certified": "next", "robustness": "next", "attacked": "last"}
 UNITS = {"k": "changed training samples", "epsilon": "training radius", "share": "share of the training radii"}
 
 
@@ -242,12 +253,12 @@ def stepped(points: list[tuple[float, float]]) -> list[tuple[float, float]]:
     return made
 
 
-def held(points: list[tuple[float, float]], before: float) -> list[tuple[float, float]]:
+def held(points: list[tuple[float, float]]) -> list[tuple[float, float]]:
     """Points between attacks: what one broke stays broken, and nothing more is known until the next."""
     made: list[tuple[float, float]] = []
     for value, accuracy in points:
-        if made and value - before > made[-1][0]:
-            made.append((value - before, made[-1][1]))
+        if made and value - 1 > made[-1][0]:
+            made.append((value - 1, made[-1][1]))
         made.append((value, accuracy))
     return made
 

@@ -167,7 +167,7 @@ class Bent(Custom):
         return self.inner(x.abs())
 
 
-def test_a_file_is_only_read_into_the_network_it_was_written_from(tmp_path) -> None:
+def test_a_file_is_only_read_into_the_network_it_was_written_from(tmp_path, monkeypatch) -> None:
     """Parameters that fit say nothing of activations, options and code between them: bounds would be a stranger's."""
     recipe = {"threat": bf.threats.Linf(1e-3), "loss": "bce", "optimizer_options": {"lr": 0.1}}
     tanh, relu = (nn.Sequential(nn.Linear(2, 3), part, nn.Linear(3, 1)).double() for part in (nn.Tanh(), nn.ReLU()))
@@ -175,6 +175,9 @@ def test_a_file_is_only_read_into_the_network_it_was_written_from(tmp_path) -> N
     with pytest.raises(bf.BoundFlowError, match="other layers"):
         bf.load(tmp_path / "tanh", model=relu)
     bf.certify(Custom(), moons(20, 0), **recipe).save(tmp_path / "custom")
+    with pytest.raises(bf.BoundFlowError, match="differs in code of the layers"):
+        bf.load(tmp_path / "custom", model=Bent())
+    monkeypatch.setattr("boundflow.identity.__version__", "0.0.9")  # which may read code otherwise
     with pytest.raises(bf.BoundFlowError, match="answers otherwise"):
         bf.load(tmp_path / "custom", model=Bent())
 

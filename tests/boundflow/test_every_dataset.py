@@ -161,6 +161,10 @@ def test_no_dataset_with_so_many_changes_changes_what_withstands_them(name: str,
         assert curve.robustness[place] == float((together.value >= k).double().mean())
         assert curve.attacked[place] == float((right & ~broken[int(k)]).double().mean()) >= curve.certified[place]
     assert curve.certified == sorted(curve.certified, reverse=True) and curve.nominal == float(right.double().mean())
+    short = bf.curve([problem.certificate, *others], problem.inputs, problem.truth, over="k")
+    reached = {0, *together.value[together.value >= 0].tolist()}
+    assert short.values == sorted({*reached, min(problem.k, max(reached) + 1)}) and short.attacked is None
+    assert short.certified == [curve.certified[curve.values.index(k)] for k in short.values]
 
 
 @every_number
@@ -288,6 +292,61 @@ def test_what_a_list_settles_is_settled(name: str, budget: int, number: int) -> 
         best = [certificate.verified(list(s)).predict(x).certified & ~before.certified for s in pairs]
         COUNTS["predictions that the best sets settle"] += int(max(settled.sum() for settled in best))
         COUNTS["audits that are not the best"] += len(settles) < max(int(settled.sum()) for settled in best)
+
+
+def alone(certificate: bf.Certificate, x: Tensor, label: Tensor, samples: list[int]) -> Tensor:
+    """How far below its center the lead of each label is bounded, or how wide a regression is, if these are checked."""
+    found = certificate.verified(samples).predict(x)
+    if found.lead is None:
+        return (found.upper - found.lower)[:, 0].double()
+    return -found.lead.gather(1, label[:, None])[:, 0].double()
+
+
+def one_step(name: str, number: int) -> Problem:
+    """The problem with one step of a linear network and moves that are short: next to nothing is lost."""
+    made = Problem(name, number)
+    made.classes, made.epsilon = 2, 1e-5
+    made.plan = made.plan._replace(steps=1, lr=0.05, momentum=0.0, batch_size=None)
+    made.plan = made.plan if made.attack.numbers else made.plan._replace(loss="bce")
+    made.dtype, made.x = torch.float64, made.x.double()
+    made.model = torch.nn.Sequential(torch.nn.Linear(made.features, 1)).double()
+    made.y = made.y.double() if made.attack.numbers else made.y.clamp_max(1)
+    return made
+
+
+@every_number
+@pytest.mark.parametrize("name", [n for n in tracked([*of(holes=False), *of(numbers=True)]) if "categories" not in n])
+def test_a_term_is_what_one_sample_alone_takes_off(name: str, number: int) -> None:
+    """All others are checked, and it is the only one that is left."""
+    problem = one_step(name, number)
+    certificate, x, every = problem.certificate, problem.inputs, list(range(problem.samples))
+    found, label = certificate.audit(x, every=True), plain.answered(certificate.nominal(x))
+    assert found.inputs.tolist() == list(range(len(x)))
+    whole, none = (alone(certificate, x, label, samples) for samples in ([], every))
+    near = {"rtol": 1e-3, "atol": 1e-10}
+    assert np.allclose(found.owned, whole - none, **near), problem
+    if not problem.attack.numbers:
+        assert found.label.tolist() == label.tolist() and found.rival.tolist() == (1 - label).tolist()
+        assert np.allclose(found.margin, -whole, **near), problem
+    budgets = [clause["budget"] for clause in certificate.record["clauses"]]
+    if len(budgets) > 1:
+        return
+    terms = torch.stack([alone(certificate, x, label, [i for i in every if i != s]) - none for s in every], 1)
+    COUNTS["terms of samples"] += terms.numel()
+    largest = terms.topk(min(budgets[0] or problem.samples, problem.samples), 1)
+    told = np.zeros(terms.shape)
+    np.put_along_axis(told, found.leading, found.terms, 1)
+    counted = torch.zeros_like(terms).scatter(1, largest.indices, largest.values)
+    if problem.attack.numbers and budgets[0] is not None:  # downwards other samples may be the largest than upwards
+        assert (told.sum(1) >= counted.sum(1).numpy() * (1 - 1e-3) - near["atol"]).all(), problem
+        return
+    assert np.allclose(told.sum(1), counted.sum(1), **near) and np.allclose(told.max(1), counted.amax(1), **near), (
+        problem
+    )
+    apart = terms.sort(1).values.diff(dim=1).amin(1) > 1e-3 * terms.amax(1)
+    assert np.allclose(told[apart], counted[apart], **near), problem
+    totals = dict(zip(found.samples.tolist(), found.totals.tolist(), strict=True))
+    assert np.allclose([totals.get(sample, 0.0) for sample in every], told.sum(0), **near), problem
 
 
 @every_number

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 import pytest
@@ -113,3 +114,125 @@ def test_samples_count_as_much_as_in_runs_alone() -> None:
 def test_as_many_models_as_threats_are_needed() -> None:
     with pytest.raises(ValueError, match="as many of each"):
         bf.certify_many([network(0)], (X, Y), RECIPE, threats=[])
+
+
+# --- runs that are not alike ------------------------------------------------------------------------------------------
+
+
+class Scaled(nn.Module):
+    """Multiplies by an attribute."""
+
+    def __init__(self, scale: float):
+        super().__init__()
+        self.scale = scale
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x * self.scale
+
+
+class Shifted(nn.Module):
+    """Adds a buffer, which stands under two names."""
+
+    def __init__(self, shift: Tensor):
+        super().__init__()
+        self.register_buffer("shift", shift)
+        self.register_buffer("again", self.shift)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x + self.shift * self.again
+
+
+def features(seed: int, between: nn.Module | None = None, frozen: bool = True) -> nn.Module:
+    """Random features of its own, which are frozen, and a head."""
+    torch.manual_seed(seed)
+    made = nn.Sequential(nn.Linear(2, 4), between or nn.Identity(), nn.Tanh(), nn.Linear(4, 1)).double()
+    made[0].requires_grad_(not frozen)
+    return made
+
+
+def hooked(seed: int, scale: float) -> nn.Module:
+    made = features(seed)
+    made[1].register_forward_hook(lambda module, x, y: y * scale)
+    return made
+
+
+# name: the model of every run, and whether all runs are made at once
+RUNS: dict[str, tuple[Any, bool]] = {
+    "own frozen features": (features, True),
+    "the same frozen features": (lambda seed: features(0), True),
+    "own buffers": (lambda seed: features(seed, Shifted(torch.full((4,), 0.1 * seed))), True),
+    "own attributes": (lambda seed: features(0, Scaled(1.0 + seed)), False),
+    "own hooks": (lambda seed: hooked(0, 1.0 + seed), False),
+    "one with a frozen layer": (lambda seed: features(seed, frozen=seed == 1), False),
+    "one of another width": (
+        lambda seed: nn.Sequential(nn.Linear(2, 3 + seed), nn.Linear(3 + seed, 1)).double(),
+        False,
+    ),
+    "one of another kind": (lambda seed: features(seed, nn.Tanh() if seed == 1 else nn.ReLU()), False),
+}
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_every_run_is_its_own_program(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Contained in the answer for each run: what plain PyTorch trains, on the data and on poisoned ones."""
+    make, at_once = RUNS[name]
+    one_by_one: list[object] = []
+    monkeypatch.setattr(many, "certify", lambda *a, **k: (one_by_one.append(1), bf.certify(*a, **k))[1])
+    count = 8 if at_once else 3
+    models, radii = [make(seed) for seed in range(count)], [1e-3 * (1 + seed) for seed in range(count)]
+    recipe = RECIPE.but(compile="auto" if not at_once else True, batch_size=5)
+    if not at_once:
+        monkeypatch.setattr(many, "COMPILED_STEPS", 1)
+    found = bf.certify_many(models, (X, Y), recipe, threats=[bf.threats.Linf(radius) for radius in radii])
+    assert bool(one_by_one) != at_once
+    for model, radius, certificate in zip(models, radii, found, strict=True):
+        for number in range(3):
+            moves = torch.randint(-1, 2, X.shape, generator=torch.Generator().manual_seed(number)) * (number > 0)
+            require_inside(certificate, trained(model, X + radius * moves, recipe))
+        alone = bf.certify(model, (X, Y), recipe.but(compile=False), threat=bf.threats.Linf(radius))
+        for made, by_rules in zip(bounds_of_trained(certificate), bounds_of_trained(alone), strict=True):
+            assert bool((made - by_rules).abs().le(1e-3 * (by_rules[1] - by_rules[0]) + 1e-15).all())
+
+
+def bounds_of_trained(certificate: bf.Certificate) -> list[Tensor]:
+    assert certificate.model is not None
+    return [p.set.bounds for p in certificate.model.parameters() if p.requires_grad]  # type: ignore[attr-defined]
+
+
+def trained(model: nn.Module, x: Tensor, recipe: bf.Recipe) -> nn.Module:
+    """A copy of a model after plain training."""
+    model = copy.deepcopy(model)
+    optimizer = torch.optim.SGD([p for p in model.parameters() if p.requires_grad], lr=0.1, momentum=0.5)
+    for index in recipe.batches(len(x), x.device):
+        optimizer.zero_grad()
+        F.binary_cross_entropy_with_logits(model(x[index]), Y[index].double().unsqueeze(1)).backward()
+        optimizer.step()
+    return model
+
+
+def require_inside(certificate: bf.Certificate, plain: nn.Module) -> None:
+    assert certificate.model is not None
+    for (lower, upper), value in zip(bounds_of(certificate), plain.parameters(), strict=True):
+        assert bool(((lower <= value) & (value <= upper)).all())
+
+
+def bounds_of(certificate: bf.Certificate) -> list[Tensor]:
+    assert certificate.model is not None
+    return [p.set.bounds for p in certificate.model.parameters()]  # type: ignore[attr-defined]
+
+
+def test_every_run_has_its_own_stand_ins(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Missing values that may be anything in ranges of their own: plain training sees the middle of each."""
+    monkeypatch.setattr(many, "certify", None)
+    x = X.clone()
+    x[3, 1] = x[5, 0] = torch.nan
+    middles = [0.5 * seed for seed in range(4)]
+    recipe = RECIPE.but(batch_size=5)
+    threats = [bf.threats.Missing((middle - 1e-3, middle + 1e-3)) for middle in middles]
+    found = bf.certify_many([network(0)] * 4, (x, Y), recipe, threats=threats)
+    for middle, certificate in zip(middles, found, strict=True):
+        for value in (middle, middle + 1e-3, middle - 1e-3):
+            require_inside(certificate, trained(network(0), x.nan_to_num(value), recipe))
+        plain = trained(network(0), x.nan_to_num(middle), recipe)
+        for one, other in zip(certificate.nominal.parameters(), plain.parameters(), strict=True):
+            assert torch.allclose(one, other, rtol=1e-12)

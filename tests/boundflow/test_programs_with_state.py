@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import itertools
 import random
 from collections.abc import Callable
 from pathlib import Path
@@ -15,6 +16,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import boundflow as bf
+from boundflow.smaller_threats import levels
 from boundflow.threats import Linf
 
 
@@ -116,6 +118,32 @@ def test_state_is_tracked_saved_and_resumed(name: str, domain: str, tmp_path: Pa
         if number == 0:
             assert torch.equal(plain.mean, certificate.nominal.mean) and plain.count == certificate.nominal.count
             assert torch.equal(plain.linear.weight, certificate.nominal.linear.weight)
+
+
+@pytest.mark.parametrize("name", STATES)
+def test_state_follows_verified_samples_and_shorter_moves(name: str) -> None:
+    """What a buffer or an attribute holds moved with the samples, and stays with those that did not."""
+    x, y = data()
+    certificate = bf.certify(Stateful(STATES[name]).double(), (x, y), threat=Linf(0.02), **RECIPE)
+    some = torch.arange(len(x)) % 2 == 0
+    found = {"verified": (certificate.verified(some), 0.02 * ~some[:, None])}
+    if name == "scale of the first batch":
+        with pytest.raises(bf.NoSmallerThreat, match="keeps sets of its own"):
+            certificate.withstands(x)
+    else:
+        found["shorter"] = levels(certificate).at(30), 0.3 * 0.02 * torch.ones(len(x), 1)
+    for smaller, amounts in found.values():
+        for plain, wide in (
+            (smaller.model.mean, certificate.model.mean),
+            (smaller.model.scale, certificate.model.scale),
+        ):
+            if isinstance(wide, bf.Bounded):
+                assert isinstance(plain, bf.Bounded)
+                assert bool((plain.upper - plain.lower < 0.9 * (wide.upper - wide.lower)).all())
+        answer = smaller.predict(x)
+        for signs in itertools.product((-0.999, 0.999), repeat=2):
+            outputs = trained_plainly(Stateful(STATES[name]).double(), x + amounts * torch.tensor(signs), y)(x)
+            assert bool(((answer.lower <= outputs) & (outputs <= answer.upper)).all())
 
 
 def test_state_that_changes_in_evaluation_mode_is_refused() -> None:

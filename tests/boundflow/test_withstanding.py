@@ -12,6 +12,7 @@ from flips import RECIPE, flips, network, plain_answers, points, task, trained
 from poisoning import poisoned_inputs
 
 import boundflow as bf
+from boundflow.certificate_files import over_deep_rows
 from boundflow.smaller_threats import levels, with_budget, with_share
 from boundflow.threats import L1, L2, AtMost, Labels, Linf, Missing, Quantised, Removal, Replacement, Tolerance
 
@@ -79,6 +80,33 @@ def test_shorter_moves_stay_inside(share: float, dtype: torch.dtype) -> None:
     widths = [(p.upper - p.lower).sum() for p in smaller.parameters()]  # type: ignore[attr-defined]
     whole = [(p.upper - p.lower).sum() for p in certificate.model.parameters()]  # type: ignore[attr-defined]
     assert sum(widths) < sum(whole)
+
+
+def test_every_move_keeps_its_own_slack() -> None:
+    """Far from zero a short move is mostly rounding: the other feature, which moves far, has next to none.
+
+    At a share t the rows of a feature hold ``fl(x + d)`` for all ``|d| <= t a``, in fractions.
+    """
+    x, y = torch.tensor([[3.0, 1000.0], [-1.0, 1000.25], [0.5, 999.5]]), torch.tensor([0, 1, 0])
+    first, second = Linf(0.5).on(features=[0]), Linf(6e-4).on(features=[1])
+    model = torch.nn.Linear(2, 2)
+    for threat in (first & second, second & first):
+        certificate = bf.certify(model, (x, y), threat=threat, loss="ce", steps=1, optimizer_options={"lr": 0.01})
+        asked, space = levels(certificate), next(iter(certificate.model.parameters())).symbols  # type: ignore[union-attr]
+        whole = {n: over_deep_rows(p).form for n, p in certificate.model.named_parameters()}  # type: ignore[union-attr]
+        for share in (0.0, 0.06, 0.5, 0.99):
+            made = dict(asked.make(round(100 * share)).named_parameters())
+            for name, form in whole.items():
+                columns = space.columns(form.rows.numbers)
+                shorter = made[name].form.generators.abs().sum((1, *range(2, form.generators.dim())))
+                for place, (column, row) in enumerate(zip(columns.tolist(), form.generators, strict=True)):
+                    if column < 0 or not bool(row.any()):
+                        continue
+                    amount, values = (0.5, 6e-4)[column], x[:, column]
+                    moves = [(values.double() + side * share * amount).float() - values for side in (-1, 1)]
+                    of_whole = Linf(amount).deviation(values[:, None], values[:, None], False).generators
+                    far = torch.stack(moves).abs().amax() / of_whole.written_out().amax()  # type: ignore[union-attr]
+                    assert float(shorter[place]) >= float(far * row.abs().sum()) * (1 - 1e-5), (share, name, column)
 
 
 @pytest.mark.parametrize("hidden", [False, True])
@@ -185,7 +213,7 @@ def test_runs_of_different_recipes_are_not_combined() -> None:
     x, y = task(20)
     first = bf.certify(network(), (x, y), threat=flips(2), **RECIPE)
     others = {
-        "steps": bf.certify(network(), (x, y), threat=flips(3), **{**RECIPE, "epochs": 5}),
+        "epochs": bf.certify(network(), (x, y), threat=flips(3), **{**RECIPE, "epochs": 5}),
         "data": bf.certify(network(), (x + 1, y), threat=flips(3), **RECIPE),
         "different kinds": bf.certify(network(), (x, y), threat=AtMost(2, Removal()), **RECIPE),
     }

@@ -108,6 +108,26 @@ def test_a_built_in_dataset_has_numbers_instead_of_lines(command: Command, tmp_p
     found = asked(command, tmp_path / "iris", "--budget", "5", "--every", "--report")
     assert "line" not in found["rows"][0] and found["rows"][0]["sample"] >= 0
     assert (tmp_path / "iris" / "audit.json").exists()
+    for name in ("line", "id"):
+        rows = write_csv(tmp_path / "rows.csv", {name: [2, 3]})
+        said = sentence(command("audit", tmp_path / "iris", "--verified", rows))
+        assert f"names the {name} 2, and no training row has it" in said
+
+
+def test_rows_keep_their_lines_where_others_are_left_out(command: Command, tmp_path: Path) -> None:
+    """Rows without a target are no samples, but stand in the file."""
+    table = people(120)
+    table["income"] = ["" if number % 5 == 0 else income for number, income in enumerate(table["income"])]
+    path = write_csv(tmp_path / "people.csv", table)
+    flags = ("--target", "income", "--ignore", "pay", "--drop-unlabelled", "--flip-labels", "2", "--steps", "4")
+    assert run_main("train", "--data", path, *flags, "--out", tmp_path / "run", "--quiet") == 0
+    found = asked(command, tmp_path / "run", "--budget", "5", "--every", "--out", tmp_path / "check.csv")
+    for row in found["predictions"]:
+        assert table["income"][row["line"] - 2] in ("little", "much"), row
+    train = tasks.load(resolve({}, read_options(tmp_path / "run/options.toml"))).data.train
+    for row in csv.DictReader((tmp_path / "check.csv").read_text().splitlines()):
+        label = int(train.labels[int(row["sample"])])
+        assert table["income"][int(row["line"]) - 2] == ("little", "much")[label], row
 
 
 @pytest.fixture(scope="module")

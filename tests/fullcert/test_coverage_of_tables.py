@@ -82,6 +82,64 @@ def test_a_budget_counts_samples_of_which_many_may_be_missing() -> None:
     assert column.source == DECLARED, "one sample moved by 3 is half of all that are known"
 
 
+def number(values: np.ndarray, moves: Moves) -> Number:
+    columns = Table({"v": values, "y": np.array(["a", "b"] * (len(values) // 2))}, Path("t"))
+    [column] = make(columns, "y", regression=False, fixed={}, moves=moves).columns
+    assert isinstance(column, Number)
+    return column
+
+
+# where the grid of the mean and the powers of two end, for a column of a deviation near 1
+EDGES = {"mean": 0.25, "longer": 2**0.5, "shorter": 2**-0.5}
+
+
+@pytest.mark.parametrize("edge", EDGES)
+@pytest.mark.parametrize("share", [1.0, 0.25])
+def test_columns_that_reach_the_edge_of_the_grid_are_declared(edge: str, share: float) -> None:
+    """To the last bit: columns whose most distant dataset rounds to other numbers, where roundings decide that."""
+    pick, ends = np.random.RandomState(len(edge)), dict[str, int]()
+    for _ in range(200):
+        values = (
+            pick.choice([1.0, 0.97]) * np.repeat([-1.0, 1.0], 20) * (1 if edge == "mean" else pick.uniform(0.9, 1.2))
+        )
+        values = values + pick.uniform(0.1, 0.2) if edge == "mean" else values
+        moved = np.zeros(40)
+        moved[: int(40 * share)] = 1.0
+        moved = pick.permutation(moved)
+        if edge == "mean":
+            length = (EDGES[edge] - values.mean()) / moved.mean()
+        elif share == 1.0:
+            moved, length = np.sign(values), EDGES[edge] - values.std()
+        else:  # a quarter of the samples, each as far as they can together
+            moved, length = moved * np.sign(values), 2 * (EDGES[edge] - values.std())
+        length *= 1 + pick.choice([0.0, 1e-16, -1e-16, 1e-13, -1e-13, 1e-6, -1e-3, -0.2])
+        column = number(values, Moves({"v": abs(length)}, share=share))
+        far = number(values + length * moved, Moves({"v": abs(length)}, share=share))
+        ends[column.source] = ends.get(column.source, 0) + 1
+        same = (column.center, column.scale) == (far.center, far.scale)
+        assert same or column.source == DECLARED, "said to be the same for every allowed dataset, and is not"
+    assert edge != "mean" or set(ends) == {SAME, DECLARED}, "both sides of the edge are drawn"
+
+
+@pytest.mark.parametrize("low", [0.0, 30.0, -1000.0])
+def test_missing_values_may_be_anywhere_in_their_range(low: float) -> None:
+    """Whoever fills them in, alike or each for itself: the numbers are the same, or declared."""
+    pick, ends = np.random.RandomState(0), set()
+    for _ in range(300):
+        values = pick.uniform(30, 40) + pick.uniform(0.5, 40) * pick.randn(100)
+        holes = pick.permutation(100) < pick.choice([1, 4, 25])
+        length = 10 ** pick.uniform(-3, 3)
+        range_of = {"v": (low, low + length)}
+        column = number(np.where(holes, np.nan, values), Moves({}, missing=range_of))
+        ends.add(column.source)
+        for _ in range(4):
+            fill = low + length * [np.zeros(100), np.ones(100), pick.randint(0, 2, 100)][pick.randint(3)]
+            known = number(np.where(holes, fill, values), Moves({"v": 1e-12}, share=0.0))
+            same = (column.center, column.scale) == (known.center, known.scale)
+            assert same or column.source == DECLARED, "said to be the same for every allowed dataset, and is not"
+    assert ends == {SAME, DECLARED} or low < 0, "both kinds of columns are drawn"
+
+
 def test_targets_that_move_change_their_own_scale(tmp_path: Path) -> None:
     targets = [5.0 * (row % 9) for row in range(ROWS)]
     chosen = options(
@@ -256,6 +314,12 @@ def test_words_give_one_budget_to_all_changes_of_features() -> None:
     assert told == (
         "moved age by up to 1 and put any category into job, in at most 3 of the 288 training samples altogether "
         "and flipped at most 2 of the 288 training labels"
+    )
+    others = Options(data="t.csv", target="y", epsilon=0.5, remove=1, replace=2, missing=("job",), clip_gradients=1.0)
+    assert threats.training_words(others, 1288, True) == (
+        "moved every number, in units of its column's scale, by up to 0.5 in every training sample, slipped in at most "
+        "1 of the 1,288 training samples, replaced at most 2 of the 1,288 training samples by anything and filled in "
+        "the missing values of job by any category of the training rows"
     )
     alone = threats.training_words(replace(chosen, any_category=(), flip_labels=0), 288, True)
     assert alone == "moved age by up to 1 in at most 3 of the 288 training samples"

@@ -98,6 +98,37 @@ def test_stand_ins_codes_and_rare_classes(tmp_path: Path) -> None:
     assert {(f.column, f.kind) for f in findings} >= {("hours", "stand-in"), ("zip", "code"), ("income", "few rows")}
 
 
+def test_numbers_of_eight_digits_are_dates_where_their_years_are_of_our_time(tmp_path: Path) -> None:
+    for year, kind in ((1899, False), (1900, True), (2100, True), (2101, False)):
+        table = people(40) | {"when": [f"{year}03{1 + row % 28:02d}" for row in range(40)]}
+        found = {f.kind for f in inspected(write_csv(tmp_path / "t.csv", table), target="income").findings if f.column}
+        assert ("date" in found) is kind, year
+
+
+def test_what_can_be_predicted(tmp_path: Path) -> None:
+    """Many numbers are predicted as one, a few are classes; many words, or one alone, are no target."""
+    targets = {
+        "numbers": ([row / 2 for row in range(60)], {"regression"}, False),
+        "classes": ([row % 20 for row in range(60)], {None}, False),
+        "words": ([f"w{row % 25}" for row in range(60)], {None}, False),
+        "names": ([f"w{row}" for row in range(120)], {None}, True),
+        "one": (["same"] * 60, {None}, True),
+    }
+    for name, (column, keys, undecided) in targets.items():
+        found = inspected(write_csv(tmp_path / "t.csv", people(len(column)) | {"y": column}), target="y")
+        own = [finding for finding in found.findings if finding.column == "y"]
+        assert bool([finding for finding in own if finding.decide]) is undecided, (name, own)
+        assert ("regression" in found.options) is (name == "numbers"), name
+        assert {finding.key for finding in own} <= {*keys, None}, (name, own)
+
+
+def test_words_for_nothing_in_any_case(tmp_path: Path) -> None:
+    table = people(60)
+    table["town"][::7] = ["Unknown"] * len(table["town"][::7])
+    found = inspected(write_csv(tmp_path / "t.csv", table), target="income")
+    assert found.options["missing_mark"] == ["Unknown"] and not found.undecided
+
+
 @pytest.mark.parametrize(
     ("flags", "words"),
     [

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 import boundflow as bf
-from fullcert.layers import Bumps, EdgeEnergy, Scaled
+from fullcert.layers import Bumps, Domes, EdgeEnergy, Scaled
 
 
 def test_bumps_are_gaussians_on_a_grid() -> None:
@@ -18,6 +18,18 @@ def test_bumps_are_gaussians_on_a_grid() -> None:
     expected = [math.exp(-((0.3 - a) ** 2 + (0.2 - b) ** 2) / (2 * 0.25**2)) for a, b in layer.centers.tolist()]
     assert np.allclose(layer(x)[0].numpy(), expected)
     assert Bumps((0.0,), (1.0,), spacing=0.3, width=1.0).centers.shape == (5, 1)  # never wider than asked for
+
+
+def test_domes_are_windows_of_epanechnikov() -> None:
+    """And so they lie below the bump of a width smaller by the root of two, and vanish from their width on."""
+    layer = Domes((0.0, -1.0), (1.0, 1.0), spacing=0.5, width=0.3)
+    x = torch.tensor([[0.3, 0.2], [0.5, 0.29], [0.5, 0.31]], dtype=torch.float64)
+    for row, found in zip(x.tolist(), layer(x).tolist(), strict=True):
+        far = [math.dist(row, center) for center in layer.centers.tolist()]
+        assert found == pytest.approx([max(0.0, 1 - (d / 0.3) ** 2) for d in far])
+        assert all((value == 0) == (d >= 0.3) for value, d in zip(found, far, strict=True))
+    bumps = Bumps((0.0, -1.0), (1.0, 1.0), spacing=0.5, width=0.3 / math.sqrt(2))
+    assert bool((layer(x) <= bumps(x)).all())
 
 
 def test_scaled() -> None:

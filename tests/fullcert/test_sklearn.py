@@ -385,6 +385,13 @@ def test_pipelines_work_for_flips_and_are_refused_for_epsilon() -> None:
             make_pipeline(StandardScaler(), CertifiedClassifier(**threat)).fit(x, y)
     declared = make_pipeline(StandardScaler(), CertifiedClassifier(epsilon=0.01, scaled="beforehand", epochs=2))
     assert "declared" in declared.fit(x, y)[-1].certificate_.record["preprocessing"]
+    for column, share in ((0, 1.0), (1, -1.0)):  # data that are not scaled are nobody's mistake
+        other = StandardScaler().fit_transform(x)
+        other[:, column] += share
+        CertifiedClassifier(epsilon=0.1, epochs=1).fit(other, y)
+        other = StandardScaler().fit_transform(x)
+        other[:, column] *= 1 + share / 2
+        CertifiedClassifier(epsilon=0.1, epochs=1).fit(other, y)
     constant = np.column_stack((x, np.ones(len(x))))
     with pytest.raises(ValueError, match="CertifiedRegressor"):
         make_pipeline(StandardScaler(), CertifiedRegressor(epsilon=0.1)).fit(constant, y == "yes")

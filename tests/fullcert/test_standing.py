@@ -1,6 +1,7 @@
 """`fullcert certify --withstands`: what answers withstand, the curve of a test set, and the curve in the report."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -8,7 +9,8 @@ import torch
 from commands import Command, people, run_main, sentence, write_csv
 
 import boundflow as bf
-from fullcert.report.page import stepped
+from fullcert.report.charts import Chart
+from fullcert.report.page import stepped, withstood_chart
 
 INCOME = ("--target", "income", "--ignore", "pay", "--steps", "3")
 
@@ -100,8 +102,30 @@ def test_a_table_that_has_changed_is_noticed(command: Command, tmp_path: Path) -
     assert "was trained with another" in sentence(command("certify", tmp_path / "run", "--withstands", "--quiet"))
 
 
+def picture(chart: Chart, kind: str) -> list[tuple[str, float]]:
+    """The strokes of a line: along the axis (H), down (V), or straight to a point (L)."""
+    found = re.search(rf'<path class="line {kind}" d="M[^A-Z]*([^"]*)"', chart.svg)
+    assert found is not None
+    return [(stroke, float(number)) for stroke, number in re.findall(r"([HVL])([0-9.]+)", found[1])]
+
+
 def test_between_two_numbers_of_samples_the_next_larger_one_counts() -> None:
     assert stepped([(0, 0.9), (3, 0.5), (4, 0.1)]) == [(0, 0.9), (1, 0.5), (3, 0.5), (4, 0.1)]
+
+
+@pytest.mark.parametrize("unit", ["epsilon", "share"])
+def test_nothing_is_drawn_between_two_values_that_is_not_known(unit: str) -> None:
+    """From one value to the next certified accuracy is that at the next, and what attacks left is that of the last."""
+    shares = {"certified_accuracy": (0.9, 0.5, 0.1), "attacked_accuracy": (0.9, 0.8, 0.3)}
+    points = [
+        {"value": value, **{name: each[place] for name, each in shares.items()}}
+        for place, value in enumerate((0, 3, 4))
+    ]
+    chart = withstood_chart({"unit": unit, "points": points, "nominal_accuracy": 1.0, "samples": 10})
+    assert chart is not None
+    assert [stroke for stroke, _ in picture(chart, "certified")] == ["V", "H", "V", "H"]
+    assert [stroke for stroke, _ in picture(chart, "attacked")] == ["H", "V", "H", "V"]
+    assert [row.cells[1] for row in chart.rows] == ["90.0 %", "50.0 %", "10.0 %"]
 
 
 def test_the_command_says_what_the_library_says(run: Path) -> None:

@@ -84,6 +84,43 @@ def test_the_curve_is_the_best_of_all_runs(swept: Path) -> None:
     assert json.loads((swept / "curve.json").read_text()) == curve
 
 
+def test_means_and_deviations_over_the_seeds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By hand: 0.5 and 0.7 are 60 +- 14.1 %; one seed has no deviation, and what was not measured has no number."""
+    measured: dict[Path, dict[str, float]] = {}
+    monkeypatch.setattr(sweeps.Run, "metrics", property(lambda run: measured[run.path]))
+
+    def run(flips: int, seed: int, certified: float | None) -> sweeps.Run:
+        options = Options(dataset="iris", flip_labels=flips, seed=seed)
+        metrics = {"nominal_accuracy": 0.9} | ({} if certified is None else {"certified_accuracy": certified})
+        made = sweeps.Run(str(tmp_path), "", (("flip_labels", flips),), options)
+        measured[made.path] = metrics
+        return made
+
+    table = sweep_tables.rows([run(2, 0, 0.5), run(2, 1, 0.7), run(5, 0, 0.25), run(9, 0, None)])
+    assert [(row["setting"], row["seeds"]) for row in table] == [
+        ({"flip_labels": 2}, 2),
+        ({"flip_labels": 5}, 1),
+        ({"flip_labels": 9}, 1),
+    ]
+    assert table[0]["certified_accuracy"] == 0.6 and table[0]["certified_accuracy_std"] == pytest.approx(0.02**0.5)
+    assert table[1]["certified_accuracy_std"] == 0.0 and "certified_accuracy" not in table[2]
+    lines = sweep_tables.as_latex(table).splitlines()
+    assert lines[4:7] == [
+        " & 2 & $60.0 \\pm 14.1$ & $90.0 \\pm 0.0$ & 2 \\\\",
+        " & 5 & $25.0$ & $90.0$ & 1 \\\\",
+        " & 9 & - & $90.0$ & 1 \\\\",
+    ]
+    points = sweep_tables.series(table, "flip_labels")[""]
+    assert points == [(2, 60.0, pytest.approx(100 * 0.02**0.5)), (5, 25.0, 0.0)]
+    shared = sweep_tables.averaged([{"value": 3.0, "certified_accuracy": c, "other": c} for c in (0.5, 0.7, 0.6)])
+    assert shared == {
+        "value": 3.0,
+        "certified_accuracy": pytest.approx(0.6),
+        "other": pytest.approx(0.6),
+        "certified_accuracy_std": pytest.approx(0.1),
+    }
+
+
 def test_one_recipe_for_all_values(swept: Path) -> None:
     runs = [bf.load(path) for path in sorted(swept.glob("runs/*/certificate.safetensors"))]
     assert len({one.record["steps"] for one in runs}) == 1

@@ -11,6 +11,7 @@ import pyarrow
 import pytest
 from pyarrow import parquet
 
+from fullcert.dialects import Dialect
 from fullcert.mistakes import Mistake
 from fullcert.tables import Table, read, written
 
@@ -53,6 +54,15 @@ def test_quotes_spaces_blank_lines_and_a_byte_order_mark(tmp_path: Path) -> None
     table = csv_of(tmp_path, text.encode())
     assert list(table.columns) == ["age", "town"] and table.columns["age"].tolist() == [30, 31]
     assert table.columns["town"].tolist() == ['north, or "up"', "two\nlines"]
+
+
+def test_a_file_that_ends_inside_a_letter_is_not_utf_8(tmp_path: Path) -> None:
+    """The last byte alone tells that a file was written as its options say."""
+    path = tmp_path / "table.csv"
+    path.write_bytes("n,town\n1,Lyon\n2,Orl\u00e9".encode("windows-1252"))
+    assert read(path, Dialect(encoding="windows-1252")).columns["town"].tolist() == ["Lyon", "Orl\u00e9"]
+    path.write_bytes("n,town\n1,Lyon\n2,Orl\u00e9".encode())
+    assert read(path, Dialect(encoding="windows-1252")).columns["town"].tolist() == ["Lyon", "Orl\u00e9"]
 
 
 def test_missing_cells(tmp_path: Path) -> None:

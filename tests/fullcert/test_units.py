@@ -102,9 +102,9 @@ def test_widths_of_an_estimator_are_rounded_up() -> None:
 def test_a_range_of_missing_values_holds_all_that_scales_into_it() -> None:
     """Scaled exactly, and scaled as floats are."""
     random = np.random.default_rng(3)
-    for _ in range(50):
-        center, scale = float(random.normal() * 50), float(10.0 ** random.uniform(-2, 2))
-        low, high = sorted(round(float(end), 2) for end in random.normal(size=2) * 100)
+    for _ in range(100):
+        center, scale = float(random.normal() * random.choice([0, 50])), float(10.0 ** random.uniform(-2, 2))
+        low, high = sorted(round(float(end), 2) for end in random.normal(size=2) * 10 ** random.uniform(0, 7, 2))
         encoding = Encoding((Number("v", center, scale, "fixed"),), Target("y", ("a", "b")))
         chosen = Options(data="t.csv", target="y", missing=(f"v={low}:{high}",))
         for dtype in DTYPES.values():
@@ -117,6 +117,11 @@ def test_a_range_of_missing_values_holds_all_that_scales_into_it() -> None:
                 real = (Fraction(str(end)) - Fraction(center)) / Fraction(scale)
                 assert Fraction(found.lower[0].item()) <= real <= Fraction(found.upper[0].item())
                 assert bool(found.contains(torch.tensor((end - center) / scale, dtype=dtype))[0])
+
+
+def test_amounts_are_read_with_spaces_around_them() -> None:
+    amounts = threats.parse_tolerances(["age= 2 ", "pay= 5% "])
+    assert amounts.absolute == {"age": 2.0} and amounts.relative == {"pay": 0.05}
 
 
 def test_a_network_of_one_number_is_asked_in_its_own_units() -> None:

@@ -6,11 +6,14 @@ Every question is about fixed symbols, so what a set holds afterwards is compare
 from __future__ import annotations
 
 from fractions import Fraction
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from exact import ADVERSE, DTYPES, NORMAL, Exact, adverse, at_least, exact, number, total
+from exact import ADVERSE, DTYPES, NORMAL, Exact, adverse, at_least, exact, number, product, total
+from exact_support import exact_support
+from symbol_rooms import Room, spaces
 from torch import Tensor, nn
 
 import boundflow as bf
@@ -61,7 +64,7 @@ def test_a_set_of_which_every_symbol_is_known(kind: str, dtype: torch.dtype, siz
     model = nn.Linear(1, SIZE, bias=False).to(dtype)
     bf.lift(model, space)
     model.weight.set = Set(wide(form), form, space)  # type: ignore[attr-defined]
-    made = with_fixed(model, space, Fixed(rows.numbers, torch.zeros(2, 1, dtype=torch.float64), 0)).weight
+    made = with_fixed(model, space, Fixed(rows.numbers, torch.zeros(2, 1, dtype=torch.float64), [])).weight
     low, high = exact(made.set.bounds)  # type: ignore[attr-defined]
     assert np.all(low <= exact(center) - exact(radius)) and np.all(high >= exact(center) + exact(radius))
 
@@ -115,3 +118,33 @@ def test_the_largest_budget(kind: str, dtype: torch.dtype, size: float, free: in
         form = Form(center, generators, radius, rows)
         found = largest_budgets(bf.Bounded(Set(wide(form), form, space)), 0, samples)
         assert bool((found < budget).all())
+
+
+def below(value: Any, dtype: torch.dtype) -> float:
+    """The next number of this dtype that is not above an exact one."""
+    near = torch.tensor(float(Fraction(int(value.p), int(value.q))), dtype=dtype)
+    return float(torch.nextafter(near, near - 1) if number(float(near)) > value else near)
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("kind", ["one sign", "cancelling", "mixed sizes"])
+@pytest.mark.parametrize("name", [name for name, threat in spaces().items() if threat.budget is not None])
+def test_the_largest_budget_through_derived_symbols(name: str, kind: str, dtype: torch.dtype) -> None:
+    """Coefficients over deep symbols are sums of products, which cancel: what these are off by is among the reach."""
+    derived = 60
+    room = Room(spaces()[name], kind, dtype, derived)
+    space, clause = room.space, next(n for n, budget in enumerate(room.space.budgets) if budget is not None)
+    rows = Rows(np.concatenate((room.derived.numbers, room.deep.numbers)))
+    of_derived = adverse(kind, (derived, 4), dtype, 2).abs() * (1 - 2 * (torch.arange(derived) % 2))[:, None]
+    generators = torch.cat((of_derived, adverse(kind, (len(room.deep), 4), dtype, 3) * 2.0**-40))
+    radius, most = adverse(kind, (4,), dtype, 4).abs() * 2.0**-40, space.budgets[clause]
+    assert room.weights is not None and most is not None
+    coefficients = product(exact(generators[:derived]).T, room.weights) + exact(generators[derived:]).T
+    for budget in range(most + 1):
+        space.budgets[clause] = budget
+        reach = [exact_support(space, room.deep.numbers, values)[0] for values in coefficients]
+        space.budgets[clause] = most
+        center = [below(one + lost, dtype) for one, lost in zip(reach, exact(radius), strict=True)]
+        form = Form(torch.tensor(center, dtype=dtype), generators, radius, rows)
+        found = largest_budgets(bf.Bounded(Set(wide(form), form, space)), clause, most)
+        assert bool((found < budget).all()), budget
