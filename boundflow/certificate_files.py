@@ -282,7 +282,8 @@ def _plain_model(
             assign(nominal, name, state.pop(name))
         nominal.load_state_dict(state)
     except (RuntimeError, StopIteration) as error:
-        raise BoundFlowError(f"{path} does not fit this model: {' '.join(str(error).split())}") from None
+        differ = " ".join(str(error).split())
+        raise BoundFlowError(f"{path} does not fit this model, which has other layers or shapes: {differ}") from None
     return nominal
 
 

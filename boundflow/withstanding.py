@@ -247,8 +247,6 @@ def broken_at(value: float, broken: Mapping[float, Tensor], like: Tensor) -> Ten
 def require_one_training(certificates: Sequence[Certificate]) -> None:
     """Refuse certificates that are not about the same training on the same data."""
     first = certificates[0]
-    if any(one.record.get("task") == "regression" for one in certificates):
-        raise BoundFlowError("what a prediction withstands is for classes: a regression is never certain of one number")
     for other in certificates[1:]:
         then, now = first.record.get("identity"), other.record.get("identity")
         if then is None or now is None:
@@ -267,6 +265,8 @@ def require_one_training(certificates: Sequence[Certificate]) -> None:
                 "these certificates are of different trainings: their plain parameters are not the same to the last "
                 "bit. Fix one recipe (learning rate, steps, seed) for all values of k or epsilon"
             )
+    if first.record.get("task") == "regression":
+        raise BoundFlowError("what a prediction withstands is for classes: a regression is never certain of one number")
 
 
 def require_one_kind(certificates: Sequence[Certificate], over: str | None) -> None:

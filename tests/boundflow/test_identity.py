@@ -139,7 +139,7 @@ APART: dict[str, tuple[Callable[[], dict[str, Any]], str]] = {
     "order of the samples": (fields(data=(X.flip(0), Y.flip(0))), "data"),
     "order of the columns": (fields(data=(X.flip(1), Y)), "data"),
     "a sample less": (fields(data=(X[:7], Y[:7])), "data"),
-    "dtype of the inputs": (fields(data=(X.float(), Y)), "dtype"),
+    "dtype of the inputs": (fields(data=(X.float(), Y)), "data"),
     "weights of the samples": (fields(sample_weights=torch.arange(8.0)), "sample weights"),
     # what is not trained, and where training begins
     "an initial weight": (changing(lambda made: made.inner.weight.data[0, 0].add_(1e-7)), "initial weights"),
@@ -171,7 +171,7 @@ APART: dict[str, tuple[Callable[[], dict[str, Any]], str]] = {
     "the seed": (fields(seed=1), "seed"),
     "epochs": (fields(epochs=4), "epochs"),
     "the length of a batch": (fields(batch_size=4), "batch size"),
-    "the loss": (fields(loss="mse", data=(X, Y.double().unsqueeze(1).expand(-1, 2))), "loss"),
+    "the loss": (fields(loss="mse", data=(X, torch.eye(2, dtype=torch.float64)[Y])), "loss"),
     "clipped gradients": (fields(clip_gradients=1.0), "clip gradients"),
 }
 # and what changes the bounds alone
