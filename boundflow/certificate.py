@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import copy
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -77,12 +77,14 @@ class Certificate:
         threat: Threat | None = None,
         cuts: int = 0,
         chunk: int = 256,
+        tell: Callable[[int, int], None] = lambda done, total: None,
     ) -> Prediction:
         """Answers for inputs of which every feature may have moved by at most ``epsilon``.
 
         ``threat`` is any other threat to inputs instead: a ball in another norm, a trigger, tolerances, missing values.
         The box of an input that stays undecided is cut in halves up to ``cuts`` times over (`cuts.py`): tighter and
-        slower, and worth it for inputs of few features.
+        slower, and worth it for inputs of few features. ``chunk`` inputs are asked about at a time; after each chunk
+        ``tell`` is called with how many have an answer, and with how many there are.
         """
         threat = self._threat(epsilon, clip, threat)
         x = self._checked(x, threat)
@@ -96,7 +98,10 @@ class Certificate:
         self._rehearsed, self._met = True, asked._met
         order = _order(x) if in_parts else None
         given = x if order is None else x[order]
-        parts = [asked._predict(part, threat, int(cuts), chunk) for part in torch.split(given, chunk)]
+        parts: list[Prediction] = []
+        for part in torch.split(given, chunk):
+            parts.append(asked._predict(part, threat, int(cuts), chunk))
+            tell(min(chunk * len(parts), len(given)), len(given))
         found = Prediction.joined(parts)
         return found if order is None else found.at(torch.argsort(order))
 

@@ -1,8 +1,9 @@
 """The numbers of a run: how often the plain model is right, how often no attacker can change that, and what the report
 shows of it."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import fields
+from datetime import UTC, datetime
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ from boundflow.prediction import classes, share
 from boundflow.threats import Linf, Threat
 from fullcert import constant_answer, missing_cells, runs, threats, weights
 from fullcert.encoding import DECLARED, Encoding, Image
+from fullcert.jobs import UNFOLLOWED, Counted
 from fullcert.options import THREAT, Options, flag_of
 from fullcert.planes import grid_around
 from fullcert.training import Recipe
@@ -25,15 +27,24 @@ CURVE = 500  # test samples on which the test radius is varied
 POINTS = 60  # along each axis of the plane
 DRAWN = 1000  # training samples
 SCALED = ("breast-cancer", "iris")  # datasets whose columns come scaled by what was observed
+FINISHED = "finished"  # when, which no training gives again
 RADII = (0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0)  # times the radius of the run
 
 
 class Answers:
     """What a certificate says of labelled samples, in the units of the user: bounds and widths are rounded outwards."""
 
-    def __init__(self, recipe: Recipe, certificate: bf.Certificate, x: Tensor, y: Tensor, threat: Threat):
+    def __init__(
+        self,
+        recipe: Recipe,
+        certificate: bf.Certificate,
+        x: Tensor,
+        y: Tensor,
+        threat: Threat,
+        follow: Counted = UNFOLLOWED,
+    ):
         self.regression, self.true = recipe.task.regression, y
-        found = certificate.predict(x, threat=threat, chunk=CHUNK)
+        found = certificate.predict(x, threat=threat, chunk=CHUNK, tell=follow.part())
         self.label, self.certified = found.label.cpu(), found.certified.cpu()
         self.lower, self.upper = found.lower.cpu(), found.upper.cpu()
         self.measure = "width" if self.regression else "margin"  # smaller is better, or larger
@@ -73,9 +84,18 @@ class Answers:
         }
 
 
-def on_test(recipe: Recipe, certificate: bf.Certificate) -> Answers:
+def asked(recipe: Recipe, drawn: bool) -> int:
+    """How many inputs are asked about, all in all; with what is ``drawn`` in the report."""
+    test = len(recipe.data.test.labels)
+    curve = len(RADII) + 1 if drawn else 0
+    plane = curve * POINTS**2 if recipe.task.planar else 0
+    held = min(CURVE, len(recipe.data.validation.labels)) if holds_out(recipe) else 0
+    return test + held + curve * min(CURVE, test) + plane
+
+
+def on_test(recipe: Recipe, certificate: bf.Certificate, follow: Counted = UNFOLLOWED) -> Answers:
     """The answers for the test set, under the threat to test inputs."""
-    return Answers(recipe, certificate, *recipe.tensors(recipe.data.test), recipe.threats.test)
+    return Answers(recipe, certificate, *recipe.tensors(recipe.data.test), recipe.threats.test, follow)
 
 
 def _finite(value: Tensor) -> Any:
@@ -83,7 +103,12 @@ def _finite(value: Tensor) -> Any:
     return float(value) if bool(torch.isfinite(value)) else None
 
 
-def measure(recipe: Recipe, certificate: bf.Certificate, test: Answers) -> dict[str, Any]:
+def holds_out(recipe: Recipe) -> bool:
+    """Whether some samples are held out for validation."""
+    return recipe.options.data is None and recipe.data.validation is not recipe.data.test and not recipe.task.regression
+
+
+def measure(recipe: Recipe, certificate: bf.Certificate, test: Answers, follow: Counted = UNFOLLOWED) -> dict[str, Any]:
     """The metrics of a run. `void_at_step` is there only if the bounds became void."""
     options = recipe.options
     metrics = {
@@ -100,10 +125,10 @@ def measure(recipe: Recipe, certificate: bf.Certificate, test: Answers) -> dict[
         **test.accuracies(),
     }
     metrics["beats_constant_answer"] = constant_answer.beats(metrics)
-    if options.data is None and recipe.data.validation is not recipe.data.test and not recipe.task.regression:
+    if holds_out(recipe):
         x, y = recipe.tensors(recipe.data.validation)
         chosen = slice(0, CURVE)
-        held = Answers(recipe, certificate, x[chosen], y[chosen], recipe.threats.test)
+        held = Answers(recipe, certificate, x[chosen], y[chosen], recipe.threats.test, follow)
         metrics["validation_certified_accuracy"] = held.accuracies()["certified_accuracy"]
     return metrics if certificate.void_at_step is None else {**metrics, "void_at_step": certificate.void_at_step}
 
@@ -136,15 +161,17 @@ def evaluate(
     test: Answers,
     metrics: dict[str, Any],
     steps: Sequence[dict[str, Any]],
-    progress: Callable[[str], None],
+    follow: Counted,
 ) -> dict[str, Any]:
     """What the report of a run shows."""
-    progress("varying the test radius")
-    radii = _radii(recipe, certificate)
-    progress("drawing the plane")
+    follow.now("varying the test radius")
+    radii = _radii(recipe, certificate, follow)
+    follow.now("drawing the plane" if recipe.task.planar else "listing the samples")
     return {
         "format": runs.EVALUATION_FORMAT,
         "title": recipe.options.title,
+        "subject": subject(recipe),
+        FINISHED: now(),
         **essence(recipe, certificate, test, metrics),
         "measured": measured(recipe),
         "features": weights.intervals(certificate, recipe.data.features, recipe.task.class_names),
@@ -154,12 +181,29 @@ def evaluate(
         "classes": list(recipe.task.class_names) if not recipe.task.regression else [],
         "samples": samples(recipe, test),
         "samples_left_out": 0,
-        "plane": plane(recipe, certificate) if recipe.task.planar else None,
+        "plane": plane(recipe, certificate, follow) if recipe.task.planar else None,
         "details": details(recipe, certificate, curve=bool(radii)),
         "notes": notes(recipe, certificate),
         "advice": metrics.get("advice", []),
         "written": written(certificate),
     }
+
+
+def subject(recipe: Recipe) -> dict[str, Any]:
+    """What is predicted, from what, and on how many rows."""
+    encoding, data = recipe.task.encoding, recipe.data
+    return {
+        "target": None if encoding is None else encoding.target.name,
+        "inputs": list(data.train.inputs.shape[1:]),
+        "columns": None if encoding is None else len(encoding.columns),
+        "training": len(data.train.labels),
+        "test": len(data.test.labels),
+    }
+
+
+def now() -> str:
+    """The time, for people; the one thing about a run that is never made again."""
+    return datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC")
 
 
 def measured(recipe: Recipe) -> dict[str, Any]:
@@ -196,7 +240,7 @@ def samples(recipe: Recipe, test: Answers) -> list[dict[str, Any]]:
     return rows
 
 
-def _radii(recipe: Recipe, certificate: bf.Certificate) -> list[dict[str, float]]:
+def _radii(recipe: Recipe, certificate: bf.Certificate, follow: Counted) -> list[dict[str, float]]:
     """How far test inputs could move: from none to the radius of the run and beyond, on some of the samples."""
     if certificate.model is None:
         return []
@@ -208,7 +252,7 @@ def _radii(recipe: Recipe, certificate: bf.Certificate) -> list[dict[str, float]
         threat = _moved(recipe, epsilon)
         if threat is None:
             return []
-        found = Answers(recipe, certificate, x, y, threat).accuracies()
+        found = Answers(recipe, certificate, x, y, threat, follow).accuracies()
         of_sets = {name: value for name, value in found.items() if name.startswith("certified") or name == "mean_width"}
         curve.append({"epsilon": epsilon, **of_sets})
     return curve
@@ -253,7 +297,7 @@ def layers(certificate: bf.Certificate) -> list[dict[str, Any]]:
 # --- the plane --------------------------------------------------------------------------------------------------------
 
 
-def plane(recipe: Recipe, certificate: bf.Certificate) -> dict[str, Any]:
+def plane(recipe: Recipe, certificate: bf.Certificate, follow: Counted) -> dict[str, Any]:
     """Which class is certified at every point of a grid, for some radii."""
     train = recipe.data.train
     known = ~np.isnan(train.inputs).any(1)  # a sample of which a value is missing has no place in the plane
@@ -272,13 +316,13 @@ def plane(recipe: Recipe, certificate: bf.Certificate) -> dict[str, Any]:
         "points": POINTS,
         "epsilons": epsilons,
         "start": epsilons.index(recipe.options.test_epsilon),  # what the claim of the run is about
-        "certified": _marks(certificate, grid, epsilons),
+        "certified": _marks(certificate, grid, epsilons, follow),
         "nominal": plain,
         "train": [list(point) for point in points],
     }
 
 
-def _marks(certificate: bf.Certificate, grid: Tensor, epsilons: list[float]) -> list[str]:
+def _marks(certificate: bf.Certificate, grid: Tensor, epsilons: list[float], follow: Counted) -> list[str]:
     """The certified class at every point, or a dot, for each radius.
 
     From the largest radius down: what is certain within a radius is certain within every smaller one, so that most
@@ -292,6 +336,7 @@ def _marks(certificate: bf.Certificate, grid: Tensor, epsilons: list[float]) -> 
             labels = answers.label.cpu().numpy().astype(int).astype(str)
             marks[left] = np.where(answers.certified.cpu().numpy(), labels, ".")
         found[epsilon] = "".join(marks)
+        follow.count(len(grid))
     return [found[epsilon] for epsilon in epsilons]
 
 

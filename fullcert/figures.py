@@ -13,11 +13,12 @@ from typing import Any
 import boundflow as bf
 from fullcert import runs, voting
 from fullcert.beside import ABOUT, Beside, Unfit, require_near
-from fullcert.evaluation import evaluate, measure, on_test
+from fullcert.evaluation import FINISHED, evaluate, measure, on_test
+from fullcert.jobs import Counted
 from fullcert.training import Recipe
 from fullcert.voting import Tell
 
-MEASURED = {runs.EVALUATION: {"steps", "advice", ABOUT}, runs.METRICS: {"seconds", "claim", "advice", ABOUT}}
+MEASURED = {runs.EVALUATION: {"steps", "advice", FINISHED, ABOUT}, runs.METRICS: {"seconds", "claim", "advice", ABOUT}}
 
 
 def differ(run: Path, recipe: Recipe, made: bf.Certificate | bf.Ensemble, exactly: bool, tell: Tell) -> str | None:
@@ -44,7 +45,8 @@ def _answered(recipe: Recipe, made: bf.Certificate, evaluation: dict[str, Any], 
     tell("testing")
     test = on_test(recipe, made)
     metrics = measure(recipe, made, test)
-    again = evaluate(recipe, made, test, metrics, evaluation["steps"], tell)
+    follow = Counted(0, lambda progress: tell(progress.now))
+    again = evaluate(recipe, made, test, metrics, evaluation["steps"], follow)
     return {runs.EVALUATION: again, runs.METRICS: metrics}
 
 

@@ -8,6 +8,7 @@ import importlib.util
 import multiprocessing
 import os
 import threading
+import time
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
@@ -63,6 +64,35 @@ def seconds_left(rest: Sequence[Piece], taken: Times, jobs: int) -> float | None
     means = {kind: sum(times) / len(times) for kind, times in taken.items()}
     usual = sum(means.values()) / len(means)
     return sum(means.get(piece.kind, usual) for piece in rest) / max(1, min(jobs, len(rest)))
+
+
+class Counted:
+    """Like parts that one process works off: how far they are is told as they are done, and what is done now."""
+
+    def __init__(
+        self, total: int, tell: Callable[[Progress], None], clock: Callable[[], float] = time.perf_counter
+    ) -> None:
+        self.total, self.tell, self.clock = total, tell, clock
+        self.done, self.doing, self.began = 0, "", clock()
+
+    def now(self, doing: str) -> None:
+        """What is done from here on."""
+        self.doing = doing
+        self.count(0)
+
+    def count(self, parts: int) -> None:
+        """So many more are done; each of the rest takes as long as those before."""
+        self.done = min(self.done + parts, self.total)
+        left = (self.clock() - self.began) * (self.total - self.done) / self.done if self.done else None
+        self.tell(Progress(self.done, self.total, left, self.doing))
+
+    def part(self) -> Callable[[int, int], None]:
+        """What counts a part of the work, of which it is told how much is done."""
+        before = self.done
+        return lambda done, total: self.count(before + done - self.done)
+
+
+UNFOLLOWED = Counted(0, lambda progress: None)
 
 
 def time_left(seconds: float | None) -> str:

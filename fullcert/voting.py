@@ -23,7 +23,7 @@ from boundflow.prediction import share
 from boundflow.threats import AtMost
 from boundflow.withstanding import curve_of
 from fullcert import constant_answer, identity, runs
-from fullcert.evaluation import CHUNK, details, essence, notes, written
+from fullcert.evaluation import CHUNK, FINISHED, details, essence, notes, now, subject, written
 from fullcert.mistakes import Mistake
 from fullcert.options import flag_of
 from fullcert.training import Recipe
@@ -190,6 +190,8 @@ class Tested:
         return {
             "format": runs.EVALUATION_FORMAT,
             "title": recipe.options.title,
+            "subject": subject(recipe),
+            FINISHED: now(),
             **self.essence(metrics),
             "steps": [],
             "radii": [],

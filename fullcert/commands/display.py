@@ -46,11 +46,16 @@ def following(log: StepLog, hidden: bool, forecast: str = "") -> Iterator[Callab
 
 
 @contextmanager
-def counting(hidden: bool) -> Iterator[Callable[[jobs.Progress], None]]:
-    """A bar on standard error: how many pieces of work are done, how long the rest takes, and what is run now."""
+def counting(hidden: bool, doing: str = "") -> Iterator[Callable[[jobs.Progress], None]]:
+    """A bar on standard error: how many pieces of work are done, how long the rest takes, and what is run now.
+
+    With a word for what it is ``doing`` it is gone when that is done: the result follows.
+    """
     columns = (BarColumn(20), MofNCompleteColumn(), TextColumn("{task.fields[left]}"), TextColumn("{task.fields[now]}"))
-    with Progress(*columns, console=Console(stderr=True), disable=hidden) as bar:
-        task = bar.add_task("", total=None, left="", now="")
+    named, console = (TextColumn("{task.description}"), *columns) if doing else columns, Console(stderr=True)
+    hidden = hidden or (bool(doing) and not console.is_terminal)  # a log has no use for what is gone again
+    with Progress(*named, console=console, disable=hidden, transient=bool(doing)) as bar:
+        task = bar.add_task(doing, total=None, left="", now="")
 
         def tell(progress: jobs.Progress) -> None:
             left = jobs.time_left(progress.seconds_left)

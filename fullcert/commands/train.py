@@ -91,8 +91,9 @@ def performed(recipe: Any, lock: Any, resume: bool, tensorboard: Path | None, qu
     """Train and test; with a folder, whose lock this is, everything is written there."""
     from fullcert import identity
     from fullcert.advice import advice
-    from fullcert.commands.display import following, working
-    from fullcert.evaluation import essence, evaluate, measure, on_test
+    from fullcert.commands.display import counting, following
+    from fullcert.evaluation import asked, essence, evaluate, measure, on_test
+    from fullcert.jobs import Counted
     from fullcert.report.claims import claim
     from fullcert.step_log import StepLog
 
@@ -110,16 +111,18 @@ def performed(recipe: Any, lock: Any, resume: bool, tensorboard: Path | None, qu
         callbacks = [*([lock.check] if lock else []), log, *([board] if board else []), bar]
         file = folder / runs.CHECKPOINT if folder else None
         certificate = recipe.certify(callbacks, file, resume, distributed=several)
-    with working("testing", hidden=quiet) as progress:
-        test = on_test(recipe, certificate)
-        metrics = measure(recipe, certificate, test)
+    with counting(quiet, "testing") as tell:
+        follow = Counted(asked(recipe, drawn=lock is not None), tell)
+        follow.now("asking about the test set")
+        test = on_test(recipe, certificate, follow)
+        metrics = measure(recipe, certificate, test, follow)
         metrics["claim"] = claim(essence(recipe, certificate, test, metrics))
         found = advice(recipe, certificate, metrics, log.steps)
         if found:
             metrics["advice"] = found
         if lock:
-            evaluation = evaluate(recipe, certificate, test, metrics, log.steps, progress)
-            progress("writing the report")
+            evaluation = evaluate(recipe, certificate, test, metrics, log.steps, follow)
+            follow.now("writing certificate and report")
             lock.check()
             metrics = finish(lock.folder, recipe, certificate, metrics, evaluation)
     return metrics
@@ -182,7 +185,7 @@ def forecast_of(recipe: Any) -> str:
 
     with working("forecasting", hidden=False):
         expected = forecasting.seconds(recipe)
-    return "" if expected is None else forecasting.told(expected)
+    return "" if expected is None else f"{forecasting.told(expected)}, then testing"
 
 
 def told(metrics: dict[str, Any], out: Path | None, json: str | None, quiet: bool) -> None:

@@ -27,6 +27,57 @@ class Part:
     share: float
 
 
+@dataclass(frozen=True)
+class Fact:
+    """Something to know before the result: what it is, and how it was typed where that says more."""
+
+    name: str
+    words: str
+    typed: str = ""
+
+
+NAMED = 4  # classes up to which all are named
+
+
+def facts(evaluation: dict[str, Any]) -> list[Fact]:
+    """What is predicted, from what, on how many rows, against whom, and when; what is not known is left out."""
+    about, threat = evaluation.get("subject"), evaluation["threat"]
+    found = []
+    if about is not None:
+        found += [Fact("Predicted", predicted(evaluation, about["target"])), Fact("From", inputs(about))]
+        found.append(Fact("Rows", f"{count(about['training'])} to train on, {count(about['test'])} to test on"))
+    untouched = "none: taken as they are"
+    trained = untouched if threat["training"] in ("", "changed nothing") else f"someone {threat['training']}"
+    tested = f"someone {threat['test']}" if threat["test"] else untouched
+    found.append(Fact("Threat to the training data", trained, threat["formal"] or ""))
+    found.append(Fact("Threat to test inputs", tested))
+    if evaluation.get("finished"):
+        found.append(Fact("Finished", evaluation["finished"]))
+    return found
+
+
+def predicted(evaluation: dict[str, Any], target: str | None) -> str:
+    """What is predicted: a number, or one of these classes."""
+    classes = evaluation["classes"]
+    if evaluation["task"] == "regression":
+        what = "a number"
+    elif len(classes) <= NAMED:
+        what = f"{', '.join(classes[:-1])} or {classes[-1]}" if len(classes) > 1 else "one class"
+    else:
+        what = f"one of {count(len(classes))} classes"
+    return what if target is None else f"{target}: {what}"
+
+
+def inputs(about: dict[str, Any]) -> str:
+    """What a prediction is made from: an image, columns of a table, or so many numbers."""
+    shape = about["inputs"]
+    if len(shape) == 3:
+        channels = "" if shape[0] == 1 else f" in {count(shape[0])} channels"
+        return f"an image of {shape[1]} × {shape[2]} pixels{channels}"
+    amount, what = (shape[0], "feature") if about["columns"] is None else (about["columns"], "column")
+    return f"{count(amount)} {what}{'' if amount == 1 else 's'}"
+
+
 def claim(evaluation: dict[str, Any]) -> str:
     """The result in plain words; and a second sentence where the model is no better than a constant answer."""
     return " ".join(filter(None, (proved(evaluation), constant_answer.told(evaluation["headline"]))))

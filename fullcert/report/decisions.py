@@ -2,8 +2,9 @@
 
 A certified prediction is settled: no one within the threat could have changed it, be it right or wrong; so it is said
 with them how many are wrong. An abstained one is open, and for a person.
-Certified recall of a class is the share of its samples that are certified and right; in the confusion table, what
-abstained has a column of its own. A value that is predicted stays within its bounds; to review are the widest ones.
+Certified recall of a class is the share of its samples that are certified and right. Samples that are certified as
+another class are listed in one cell, so that the table is as wide for twenty classes as for two. A value that is
+predicted stays within its bounds; to review are the widest ones.
 """
 
 import math
@@ -32,8 +33,9 @@ class ClassRow:
     name: str
     samples: int
     recall: str
-    cells: list[int]  # certified as each class, then abstained
-    right: int  # which of the cells is the right one
+    right: int  # certified as this class
+    wrong: list[tuple[int, str]]  # certified as another class: how many, and as which
+    abstained: int
 
 
 @dataclass(frozen=True)
@@ -133,5 +135,7 @@ def by_class(evaluation: dict[str, Any]) -> list[ClassRow]:
     found = []
     for place, (name, cells) in enumerate(zip(names, table, strict=True)):
         if sum(cells):
-            found.append(ClassRow(name, sum(cells), percent(cells[place] / sum(cells)), cells, place))
+            others = [(amount, names[other]) for other, amount in enumerate(cells[:-1]) if amount and other != place]
+            wrong, recall = sorted(others, key=lambda pair: -pair[0]), percent(cells[place] / sum(cells))
+            found.append(ClassRow(name, sum(cells), recall, cells[place], wrong, cells[-1]))
     return found

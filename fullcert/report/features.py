@@ -1,26 +1,42 @@
-"""The weights of a linear model as intervals on a common axis with a zero line, one row a feature."""
+"""The weights of a linear model as intervals on a common axis with a zero line, one row a feature.
 
+The features with the largest weights are drawn first; the others, on the same axis, when they are asked for.
+"""
+
+from dataclasses import replace
 from typing import Any
 
 from fullcert.numerals import above, below, number
-from fullcert.report.axes import linear
+from fullcert.report.axes import Axis, linear
 from fullcert.report.charts import Chart, Row, svg, text
 
 WIDTH, NAME, PITCH, TOP = 640, 240, 26, 8  # of the chart, of the names, of a row
 LONGEST = 31  # letters of a name
+FIRST = 12  # features that are drawn at once
 PLOT = WIDTH - NAME - 20
 
 
-def feature_chart(evaluation: dict[str, Any]) -> Chart | None:
-    """A named interval for every feature, and whether its sign is certain."""
+def feature_charts(evaluation: dict[str, Any]) -> list[Chart]:
+    """A named interval for every feature, and whether its sign is certain: the first ones, and the others."""
     given = evaluation.get("features") or {}
     rows = given.get("rows", [])
     if not rows:
-        return None
+        return []
     several = len({row["towards"] for row in rows}) > 1
     low, high = min(0.0, *(row["lower"] for row in rows)), max(0.0, *(row["upper"] for row in rows))
     axis = linear(low, high, parts=5)
     low, high = min(low, axis.ticks[0][0]), max(high, axis.ticks[-1][0])
+    header = ("feature", *(("class",) if several else ()), "lower", "upper", "plain model", "sign")
+    values = [_row(row, several) for row in rows]
+    first = Chart("Weights by feature", drawn(rows[:FIRST], several, axis, low, high), header, values)
+    found = [replace(first, caption=caption(rows, given))]
+    if rows[FIRST:]:
+        found.append(Chart("", drawn(rows[FIRST:], several, axis, low, high), header, values[FIRST:]))
+    return found
+
+
+def drawn(rows: list[dict[str, Any]], several: bool, axis: Axis, low: float, high: float) -> str:
+    """Some of the features, between the two ends of the axis."""
 
     def place(value: float) -> float:
         return round(NAME + PLOT * (value - low) / ((high - low) or 1.0), 1)
@@ -41,22 +57,19 @@ def feature_chart(evaluation: dict[str, Any]) -> Chart | None:
         parts.append(f'<path class="bound {kind}" d="M{start} {y}H{max(end, start + 2)}"/>')
         parts.append(f'<circle class="dot" cx="{place(row["plain"])}" cy="{y}" r="2.6"/>')
     certain = sum(1 for row in rows if sign(row))
-    words = f"Weights of {len(rows)} features. The sign of {certain} is certain."
-    drawn = svg(WIDTH, bottom + 28, words, parts)
-    header = ("feature", *(("class",) if several else ()), "lower", "upper", "plain model", "sign")
-    return Chart(
-        "Weights by feature", drawn, header, [_row(row, several) for row in rows], caption=caption(rows, given)
-    )
+    words = f"Weights of {len(rows)} feature{'' if len(rows) == 1 else 's'}. The sign of {certain} is certain."
+    return svg(WIDTH, bottom + 28, words, parts)
 
 
 def caption(rows: list[dict[str, Any]], given: dict[str, Any]) -> str:
     certain, towards = sum(1 for row in rows if sign(row)), {row["towards"] for row in rows}
     class_of = f" towards “{next(iter(towards))}”" if len(towards) == 1 and "" not in towards else ""
     left = f" The {given['left_out']} smallest are left out." if given.get("left_out") else ""
-    unit = "in units of the scales of the columns"
+    some = f" Drawn first are the {FIRST} largest." if len(rows) > FIRST else ""
     return (
-        f"Between which bounds the weight of each feature{class_of} lies, whatever the attacker did, {unit}; dot: the "
-        f"plain model. The sign of {certain} of {len(rows)} is certain: those bars do not touch the zero line.{left}"
+        f"The bounds of the weight of each feature{class_of}, whatever the attacker did, with columns in units of "
+        f"their scales; the dot is the plain model. The sign of {certain} of {len(rows)} weights is certain: their "
+        f"bars do not touch the zero line.{some}{left}"
     )
 
 

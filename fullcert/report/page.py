@@ -23,7 +23,7 @@ from fullcert.beside import require_format
 from fullcert.numerals import above, below, count, nearest, number, percent, width
 from fullcert.report import claims, decisions, regions
 from fullcert.report.charts import Bar, Chart, Line, Row, bar_chart, line_chart
-from fullcert.report.features import feature_chart
+from fullcert.report.features import feature_charts
 
 RESULT = "result"  # all sections that are drawn from the evaluation; others have files of their own
 BARS = 20  # layers that are drawn; the widest ones, if there are more
@@ -68,6 +68,7 @@ def render(
         headline=evaluation["headline"],
         claim=claims.claim(evaluation),
         short=claims.short(evaluation),
+        facts=claims.facts(evaluation),
         key_figures=claims.key_figures(evaluation),
         parts=claims.parts(evaluation),
         attack=claims.attack_claim(beside["attack"]) if "attack" in beside else None,
@@ -79,7 +80,7 @@ def render(
         placed=any("line" in row for row in evaluation["samples"]),
         named=any("id" in row for row in evaluation["samples"]),
         voted=any("votes" in row for row in evaluation["samples"]),
-        features=feature_chart(evaluation),
+        features=feature_charts(evaluation),
         training=training_charts(evaluation),
         radii=radius_chart(evaluation),
         curve=withstood_chart(beside.get("curve")),

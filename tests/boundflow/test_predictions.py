@@ -334,6 +334,12 @@ def test_copies_of_a_certificate_answer_alike(threat: bf.threats.Threat) -> None
         assert torch.equal(again.predict(x, epsilon=0.05, cuts=2).lower, answer.lower)
 
 
+def test_answers_are_told_chunk_by_chunk() -> None:
+    told: list[tuple[int, int]] = []
+    distance(0.0).predict(torch.zeros(5, 2), chunk=2, tell=lambda done, total: told.append((done, total)))
+    assert told == [(2, 5), (4, 5), (5, 5)]
+
+
 def test_no_chunk_at_all() -> None:
     with pytest.raises(ValueError, match="at least 1"):
         distance(0.0).predict(torch.zeros(1, 2), chunk=0)

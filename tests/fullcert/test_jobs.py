@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import pytest
 
-from fullcert.jobs import in_processes, in_turn
+from fullcert.jobs import UNFOLLOWED, Counted, Progress, in_processes, in_turn
 from fullcert.mistakes import Mistake
 
 
@@ -74,3 +74,28 @@ def ways(jobs: int, folder: Path) -> Callable[[], Iterator[tuple[Piece, float]]]
     if jobs == 1:
         return lambda: in_turn(PIECES, lambda piece: perform(piece.name, str(folder)))
     return lambda: in_processes(PIECES, lambda piece: (perform, piece.name, str(folder)), jobs)
+
+
+def test_like_parts_are_counted_and_the_rest_takes_as_long_for_each() -> None:
+    told: list[Progress] = []
+    clock = iter([0.0, 1.0, 2.0, 5.0])
+    follow = Counted(10, told.append, lambda: next(clock))
+    follow.now("testing")
+    part = follow.part()
+    part(2, 4)
+    part(4, 4)
+    follow.now("drawing")
+    assert [(one.done, one.seconds_left, one.now) for one in told] == [
+        (0, None, "testing"),
+        (2, 4.0, "testing"),
+        (4, 3.0, "testing"),
+        (4, 7.5, "drawing"),
+    ]
+
+
+def test_no_more_is_done_than_there_is() -> None:
+    told: list[Progress] = []
+    Counted(3, told.append).count(8)
+    assert [(one.done, one.seconds_left) for one in told] == [(3, 0.0)]
+    UNFOLLOWED.part()(5, 5)
+    assert UNFOLLOWED.done == 0

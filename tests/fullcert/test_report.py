@@ -231,6 +231,38 @@ def test_a_model_that_learnt_nothing_is_called_that(headline: dict[str, float], 
     assert constant_answer.beats(better) is True and "constant answer" not in claims.claim(made | {"headline": better})
 
 
+SUBJECT = {"target": "class", "inputs": [9], "columns": 9, "training": 1486, "test": 134}
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({}, ["class: 0 or 1", "9 columns", "1,486 to train on, 134 to test on"]),
+        ({"subject": SUBJECT | {"target": None, "columns": None}}, ["0 or 1", "9 features"]),
+        ({"subject": SUBJECT | {"inputs": [3, 32, 30]}}, ["an image of 32 × 30 pixels in 3 channels"]),
+        ({"classes": list("abcdef")}, ["class: one of 6 classes"]),
+        ({"threat": {"training": "changed nothing", "test": "", "formal": ""}}, ["none: taken as they are"] * 2),
+    ],
+)
+def test_the_head_says_what_is_predicted_from_what_and_against_whom(changes: dict[str, Any], said: list[str]) -> None:
+    given = evaluation(**{"subject": SUBJECT, "finished": "2026-03-01 12:00 UTC", **changes})
+    words = [fact.words for fact in claims.facts(given)]
+    assert words[-1] == "2026-03-01 12:00 UTC" and [word for word in words if word in said] == said
+    head = report.render(given).partition("</header>")[0]
+    assert all(word in head for word in said)
+
+
+def test_the_head_of_a_regression_says_that_a_number_is_predicted() -> None:
+    assert "class: a number" in report.render(regression() | {"subject": SUBJECT}).partition("</header>")[0]
+
+
+def test_the_head_of_an_earlier_evaluation_has_its_threats_alone() -> None:
+    found = claims.facts(evaluation())
+    assert [fact.name for fact in found] == ["Threat to the training data", "Threat to test inputs"]
+    assert found[0].words == "someone changed every feature of every training sample by up to 0.001"
+    assert found[0].typed == "Linf(0.001)"
+
+
 def test_only_what_was_attacked_is_named() -> None:
     threat = {"training": "flipped a label", "test": "", "formal": "Labels()"}
     assert claims.claim(evaluation(threat=threat)).startswith("No one who flipped a label could have")
@@ -538,7 +570,7 @@ def test_columns_sort_both_ways(opened: Opened) -> None:
     expect(margin).to_have_attribute("aria-sort", "descending")
     falling = numbers(column(page, "Margin"))
     assert falling == sorted(falling, reverse=True) and falling[0] > rising[0]
-    for name in ("Row", "True class", "Prediction", "Certified", "Right", "Bounds, by width"):
+    for name in ("Row", "True class", "Prediction", "Certified", "Right", "Width"):
         header(page, name).get_by_role("button").click()
         expect(header(page, name)).to_have_attribute("aria-sort", "ascending")
     assert page.locator("#table th[aria-sort]").count() == 1
@@ -665,9 +697,63 @@ def test_decisions_come_first(opened: Opened) -> None:
     assert margins == sorted(margins, reverse=True) and margins[0] <= 0
     page.locator("#all-abstained").click()
     expect(page.locator("#counted")).to_have_text("20 of 200 samples")
-    rows = page.locator(".confusion tbody tr")
-    cells = [[cell.strip() for cell in rows.nth(place).locator("td").all_inner_texts()] for place in range(2)]
-    assert sum(int(cell) for row in cells for cell in row[2:]) == 200 and cells[0][1].endswith("%")
+    cells = class_cells(page)
+    assert cells == [["99", "68.6 %", "68", "14 as 1", "17"], ["101", "85.1 %", "86", "12 as 0", "3"]]
+
+
+def class_cells(page: Page) -> list[list[str]]:
+    """What stands behind the name of each class, all that its samples are divided into among it."""
+    rows = [row.locator("td").all_inner_texts() for row in page.locator(".confusion tbody tr").all()]
+    for samples, _, right, wrong, abstained in rows:
+        parts = [right, abstained, *re.findall(r"(\d+) as ", wrong)]
+        assert int(samples) == sum(map(int, parts))
+    return [[cell.strip() for cell in row] for row in rows]
+
+
+def of_many_classes(classes: int = 10) -> dict[str, Any]:
+    """An evaluation of classes with long names, each confused with the next."""
+    names = [f"carcinoma in situ of kind {number}" for number in range(classes)]
+    outputs = [number / classes for number in range(classes)]
+    rows = [
+        {
+            **{"row": row, "line": row + 2, "id": f"patient {row:06d}, second visit"},
+            **{"true": names[row % classes], "label": names[(row + row % 3 // 2) % classes], "certified": row % 5 != 0},
+            **{"margin": 0.25 if row % 5 else -0.25, "lower": [-value for value in outputs], "upper": outputs},
+        }
+        for row in range(200)
+    ]
+    return evaluation() | {"classes": names, "samples": rows, "plane": None}
+
+
+@pytest.mark.parametrize("width", [1280, 390])
+def test_a_table_of_ten_classes_fits(opened: Opened, width: int) -> None:
+    """Nothing of it is cut off, and on a phone each class is a card whose cells say what they are."""
+    page = opened(of_many_classes(), width=width)
+    box = page.locator("#decisions .box").last
+    assert overflow(page) <= 0 and box.evaluate("box => box.scrollWidth - box.clientWidth") <= 0
+    cells = class_cells(page)
+    assert len(cells) == 10 and sum("as carcinoma" in row[3] for row in cells) == 8
+    label = page.locator(".confusion tbody td").first.evaluate("cell => getComputedStyle(cell, '::before').content")
+    assert label == ('"Samples"' if width == 390 else "none")
+
+
+@pytest.mark.parametrize("width", [1280, 390])
+def test_bounds_stand_in_a_row_below_their_sample(opened: Opened, width: int) -> None:
+    """With ids, lines, long names and ten outputs nothing runs off, and what was opened stays so when pages turn."""
+    page = opened(of_many_classes(), width=width)
+    box = page.locator("#samples .box")
+    page.get_by_role("button", name="Bounds of row 1", exact=True).click()
+    detail = page.locator("#table tr.detail")
+    expect(detail).to_have_count(1)
+    assert "carcinoma in situ of kind 9" in detail.inner_text() and "−0.9 … 0.9" in detail.inner_text()
+    assert detail.evaluate("row => row.previousElementSibling.cells[0].textContent") == "1"
+    assert overflow(page) <= 0 and box.evaluate("box => box.scrollWidth - box.clientWidth") <= 0
+    page.locator("#next").click()
+    expect(detail).to_have_count(0)
+    page.locator("#previous").click()
+    expect(detail).to_have_count(1)
+    page.get_by_role("button", name="Bounds of row 1", exact=True).click()
+    expect(detail).to_have_count(0)
 
 
 def test_samples_are_found_by_their_line_and_id(opened: Opened) -> None:
@@ -687,7 +773,7 @@ def test_a_phone_has_cards(opened: Opened) -> None:
         box = cell.bounding_box()
         assert box is not None and box["x"] >= 0 and box["x"] + box["width"] <= 390 and overflow(page) <= 0
         name = cell.evaluate("(cell) => getComputedStyle(cell, '::before').content")
-        assert name.strip('"') in ("Bounds, by width", "Bounds and true value")
+        assert name.strip('"') in ("Bounds", "Bounds and true value")
 
 
 WEIGHTS = {
@@ -703,10 +789,27 @@ WEIGHTS = {
 def test_weights_of_a_linear_model_have_certain_signs(opened: Opened) -> None:
     page = opened(evaluation(features=WEIGHTS))
     figure = page.locator("#features figure")
-    assert "The sign of 2 of 3 is certain" in figure.locator("figcaption").inner_text()
+    assert "The sign of 2 of 3 weights is certain" in figure.locator("figcaption").inner_text()
     assert figure.locator(".bound.sure").count() == 2 and figure.locator(".bound.unsure").count() == 1
     signs = figure.locator("tbody td:last-child").all_text_contents()
     assert signs == ["+", "not certain", "−"]
+
+
+def test_features_are_the_first_twelve_and_then_all(opened: Opened) -> None:
+    rows = [
+        {"name": f"column {k}", "towards": "", "lower": 1.0 - k, "upper": 9.0 - k, "plain": 5.0 - k} for k in range(30)
+    ]
+    page = opened(evaluation(features={"rows": rows, "left_out": 3}))
+    first, others = page.locator("#features figure.plotted svg.chart"), page.locator("#features details.others")
+    assert first.locator(".bound").count() == 12 and others.locator(".bound").count() == 18
+    expect(others.locator("svg.chart")).to_be_hidden()
+    others.locator("summary", has_text="18 more features").click()
+    expect(others.locator("svg.chart")).to_be_visible()
+    ticks = [chart.locator("text.tick").all_text_contents() for chart in (first, others)]
+    assert ticks[0] == ticks[1]
+    caption = page.locator("#features figcaption").inner_text()
+    assert "of 30 weights" in caption and "12 largest" in caption and "3 smallest are left out" in caption
+    assert page.locator("#features tbody tr").count() == 30
 
 
 AUDIT = {
@@ -888,6 +991,25 @@ def test_paper_has_no_controls_and_few_rows(opened: Opened) -> None:
     expect(page.locator("#printed")).to_be_visible()
     expect(page.locator("#printed")).to_contain_text("25 of 200 samples are printed")
     expect(page.locator(".claim")).to_be_visible()
+
+
+A4 = {"width": 680, "height": 1002}  # without its margins
+
+
+@pytest.mark.parametrize("source", [evaluation, regression, of_many_classes])
+def test_paper_has_no_large_gaps(opened: Opened, source: Callable[[], dict[str, Any]]) -> None:
+    """Whatever cannot be broken is lower than a third of a page, and that is the largest gap before it."""
+    many = [{"name": f"column {k}", "towards": "", "lower": k, "upper": k + 1.0, "plain": k + 0.5} for k in range(30)]
+    page = opened(source() | {"features": {"rows": many, "left_out": 0}}, beside={"curve": curve(), "audit": AUDIT})
+    page.set_viewport_size(A4)
+    page.emulate_media(media="print")
+    heights = page.evaluate(
+        """() => [...document.querySelectorAll("main *")].filter((one) => getComputedStyle(one).breakInside === "avoid")
+        .map((one) => [one.tagName + "." + one.className, one.getBoundingClientRect().height])"""
+    )
+    assert len(heights) > 10 and [one for one in heights if one[1] > A4["height"] / 3] == []
+    assert overflow(page) <= 0
+    expect(page.locator("#table th", has_text="Bounds").last).to_be_hidden() if source is of_many_classes else None
 
 
 def test_without_a_script_only_the_table_is_missing(opened: Opened) -> None:

@@ -11,7 +11,8 @@ from poisoning import batches, poisoned_inputs, stacked_outputs, stacked_trainin
 from torch import Tensor, nn
 
 import boundflow as bf
-from fullcert.evaluation import measure, on_test
+from fullcert.evaluation import asked, evaluate, measure, on_test
+from fullcert.jobs import Counted, Progress
 from fullcert.losses import outputs
 from fullcert.mistakes import Mistake
 from fullcert.options import Options
@@ -168,3 +169,20 @@ def test_a_loss_of_two_classes_refuses_three() -> None:
     assert outputs("ce", 3) == 3 and outputs("mse", 2) == 1
     with pytest.raises(Mistake, match="use ce"):
         outputs("mse", 3)
+
+
+@pytest.mark.parametrize("changes", [{}, {"dataset": "iris", "loss": "ce"}, {"epsilon": 0.0, "flip_labels": 1}])
+def test_a_test_is_followed_to_its_end(changes: dict[str, object]) -> None:
+    """The bar that stands beside the questions to a certificate grows with each, and is full when all are asked."""
+    made, told = recipe(**changes), list[Progress]()
+    certificate, follow = made.certify([]), Counted(asked(made, drawn=True), told.append)
+    test = on_test(made, certificate, follow)
+    evaluate(made, certificate, test, measure(made, certificate, test, follow), [], follow)
+    done = [one.done for one in told]
+    assert done == sorted(done) and done[-1] == told[-1].total and len(set(done)) > 8
+    assert {"varying the test radius", "drawing the plane" if made.task.planar else "listing the samples"} <= {
+        one.now for one in told
+    }
+    follow = Counted(asked(made, drawn=False), told.append)
+    measure(made, certificate, on_test(made, certificate, follow), follow)
+    assert told[-1].done == told[-1].total

@@ -68,7 +68,7 @@ def test_figures_of_a_run(center: float, scale: float, dtype: str) -> None:
     found, target = prediction(DTYPES[dtype]), Target("y", center=center, scale=scale)
     column = np.random.default_rng(1).normal(size=ROWS) * 2 * scale + center
     task = SimpleNamespace(regression=True, encoding=SimpleNamespace(target=target))
-    certificate = SimpleNamespace(predict=lambda x, threat, chunk: found, nominal=lambda x: found.label)
+    certificate = SimpleNamespace(predict=lambda x, threat, chunk, tell: found, nominal=lambda x: found.label)
     x, y = torch.zeros(ROWS, 1, dtype=DTYPES[dtype]), torch.from_numpy(target.encoded(column))
     answers = Answers(SimpleNamespace(task=task), certificate, x, y, Linf(0.0))  # type: ignore[arg-type]
     lower, upper = exact(found.lower, center, scale), exact(found.upper, center, scale)

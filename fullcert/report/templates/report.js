@@ -2,7 +2,6 @@
 // The page without this script has everything but the table of samples. Text only ever enters it as text.
 (() => {
   const PAGE = 25;
-  const DETAILED = 3; // outputs up to which bounds are written out in the row
   const find = (selector, root = document) => root.querySelector(selector);
   const all = (selector, root = document) => [...root.querySelectorAll(selector)];
   const count = (amount) => amount.toLocaleString("en");
@@ -127,7 +126,7 @@
     width: (index) => data.width[index],
   };
 
-  const state = { key: "row", direction: 1, page: 0, found: samples };
+  const state = { key: "row", direction: 1, page: 0, found: samples, opened: new Set() };
 
   function ordered(chosen) {
     const key = keys[state.key];
@@ -183,31 +182,48 @@
     return cell;
   }
 
-  function intervals(index) {
-    const cell = element("span", undefined, "intervals");
+  // what an output speaks for: a class, or the second of two
+  function outputOf(output, outputs) {
+    if (outputs === data.classes.length) return data.classes[output];
+    return outputs === 1 && data.classes.length === 2 ? `towards ${data.classes[1]}` : `output ${output + 1}`;
+  }
+
+  // the bounds of every output in a row of their own, below that of the sample
+  function detail(index) {
     const [lower, upper] = [data.lower[index], data.upper[index]];
-    const many = lower.length > DETAILED;
-    const pitch = many ? 3 : 6;
-    const height = pitch * lower.length + 2;
-    const picture = drawing("svg", { viewBox: `0 0 120 ${height}`, "aria-hidden": "true", class: many ? "many" : "" });
-    picture.append(drawing("path", { class: "zero", d: `M${place(0)} 0V${height}` }));
-    const lines = lower.map((low, output) => {
-      const y = 1 + pitch * (output + 0.5);
-      if (low !== null && upper[output] !== null) {
-        const [start, end] = [place(low), place(upper[output])];
-        picture.append(drawing("path", { class: "bound", d: `M${start} ${y}H${Math.max(end, start + 1.5)}` }));
-      }
-      const name = lower.length === data.classes.length ? `${data.classes[output]}: ` : "";
-      return `${name}${written(low)} … ${written(upper[output])}`;
+    const list = element("div", undefined, "outputs");
+    list.append(element("span", "Output"), axis(), element("span", "Bounds"));
+    lower.forEach((low, output) => {
+      const [high, picture] = [upper[output], drawing("svg", { viewBox: "0 0 120 8", "aria-hidden": "true" })];
+      picture.append(drawing("path", { class: "zero", d: `M${place(0)} 0V8` }));
+      if (low !== null && high !== null) picture.append(drawing("path", { class: "bound", d: `M${place(low)} 4H${Math.max(place(high), place(low) + 1.5)}` }));
+      list.append(element("span", outputOf(output, lower.length), "output"), picture, element("span", `${written(low)} … ${written(high)}`));
     });
-    const words = element("span");
-    for (const line of lines) words.append(element("div", line));
-    cell.append(picture, words);
-    if (many) {
-      const folded = element("details");
-      folded.append(element("summary", `${lines.length} outputs`), ...words.childNodes);
-      words.replaceWith(folded);
-    }
+    const [row, cell] = [element("tr", undefined, "detail"), element("td")];
+    cell.colSpan = columns.length;
+    cell.append(list);
+    row.append(cell);
+    return row;
+  }
+
+  function disclosed(index) {
+    const cell = element("td");
+    if (!data.lower[index].length) return element("td", "–");
+    const button = element("button", "", "disclose");
+    button.type = "button";
+    const tell = () => {
+      button.setAttribute("aria-expanded", String(state.opened.has(index)));
+      button.textContent = state.opened.has(index) ? "hide" : "show";
+    };
+    button.setAttribute("aria-label", `Bounds of row ${data.row[index]}`);
+    button.addEventListener("click", () => {
+      const row = button.closest("tr");
+      if (state.opened.delete(index)) row.nextElementSibling.remove();
+      else { state.opened.add(index); row.after(detail(index)); }
+      tell();
+    });
+    tell();
+    cell.append(button);
     return cell;
   }
 
@@ -229,12 +245,8 @@
     withstands: (index) => element("td", written(data.withstands[index]), "numeric"),
     lower: (index) => element("td", written(keys.lower(index)), "numeric"),
     upper: (index) => element("td", written(keys.upper(index)), "numeric"),
-    width: (index) => {
-      if (regression) return element("td", written(data.width[index]), "numeric");
-      const cell = element("td");
-      cell.append(intervals(index));
-      return cell;
-    },
+    width: (index) => element("td", written(data.width[index]), "numeric"),
+    bounds: disclosed,
   };
 
   const headings = all("#table th");
@@ -245,14 +257,14 @@
     const pages = Math.max(1, Math.ceil(state.found.length / PAGE));
     state.page = Math.min(Math.max(state.page, 0), pages - 1);
     const shown = state.found.slice(state.page * PAGE, (state.page + 1) * PAGE);
-    find("#table tbody").replaceChildren(...shown.map((index) => {
+    find("#table tbody").replaceChildren(...shown.flatMap((index) => {
       const row = element("tr");
       row.append(...columns.map((column, place) => {
         const cell = cells[column](index);
         cell.dataset.label = names[place];
         return cell;
       }));
-      return row;
+      return state.opened.has(index) ? [row, detail(index)] : [row];
     }));
     for (const heading of headings) {
       if (heading.dataset.key === state.key) heading.setAttribute("aria-sort", state.direction > 0 ? "ascending" : "descending");
@@ -283,8 +295,8 @@
     });
     for (const heading of headings) {
       const { key } = heading.dataset;
-      if (["row", "line", "margin", "votes", "withstands", "lower", "upper"].includes(key) || (regression && !["status", "id", "drawn"].includes(key))) heading.classList.add("numeric");
-      if (key === (regression ? "drawn" : "width")) heading.append(axis());
+      if (["row", "line", "margin", "votes", "withstands", "lower", "upper", "width"].includes(key) || (regression && !["status", "id", "drawn"].includes(key))) heading.classList.add("numeric");
+      if (key === "drawn") heading.append(axis());
       find("button", heading)?.addEventListener("click", () => {
         const again = state.key === heading.dataset.key;
         [state.key, state.direction] = [heading.dataset.key, again ? -state.direction : 1];
