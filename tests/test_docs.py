@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from commands import run_main
+from playwright.sync_api import Browser
 
 import boundflow as bf
 
@@ -54,6 +55,8 @@ def test_the_commands_of_the_readme_work_one_after_the_other(
         said += " ".join(capsys.readouterr().out.split())
     (quoted,) = re.findall(r"\*(No one who flipped [^*]+)\*", page)
     assert " ".join(quoted.split()) in said
+    landing = (ROOT / "docs" / "index.md").read_text()
+    assert " ".join(quoted.split()) in landing and commands[0] in landing.replace("\\\n    ", "")
     assert "make demo" in page and "make test" in page
 
 
@@ -81,6 +84,25 @@ def test_the_site_loads_nothing_from_outside(site: Path) -> None:
         assert not [tag for tag in tags if re.search(r"(?:https?:)?//", tag)], page
     for sheet in site.rglob("*.css"):
         assert not re.search(r"@import|url\(['\"]?(?:https?:)?//", sheet.read_text()), sheet
+
+
+def test_pages_fit_a_screen_and_do_not_scroll_sideways_on_a_phone(site: Path, browser: Browser) -> None:
+    """At 1280 pixels no table is cut off; on a phone what is wider than the page moves in a box of its own."""
+    page, wrong = browser.new_page(), []
+    pages = [one for one in sorted(site.rglob("*.html")) if "assets" not in one.parts and one.name != "404.html"]
+    assert len(pages) > 30
+    for one in pages:
+        page.set_viewport_size({"width": 1280, "height": 900})
+        page.goto(one.as_uri(), wait_until="domcontentloaded")
+        wide = "all => all.filter((one) => one.scrollWidth > one.clientWidth + 1).length"
+        if page.locator(".md-typeset__scrollwrap").evaluate_all(wide):
+            wrong.append(f"{one.name}: a table is cut off")
+        for width in (1280, 390):
+            page.set_viewport_size({"width": width, "height": 900})
+            if page.evaluate("document.documentElement.scrollWidth > document.documentElement.clientWidth"):
+                wrong.append(f"{one.name}: {width} pixels are not enough")
+    page.close()
+    assert wrong == []
 
 
 def test_the_report_to_look_at_is_of_this_version() -> None:

@@ -1,6 +1,7 @@
 """Rules for recipes: one for every situation, blind to data and the size of a threat, and recorded."""
 
 import itertools
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -61,3 +62,18 @@ def test_the_record_tells_what_was_given_from_what_the_rule_chose() -> None:
     assert told["rule"] == "linear" and told["given"] == {"momentum": 0.5}
     assert told["by_rule"]["lr"] == 0.25 and told["by_rule"].keys() | {"momentum"} == SET
     assert record(faced, {**values, "lr": 0.3}, 0.25)["given"] == {"momentum": 0.5, "lr": 0.3}
+
+
+def test_the_page_of_the_command_has_the_rules_in_the_order_in_which_they_apply() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "command.md").read_text()
+    table = page.partition("| rule | for | steps |")[2].partition("\n\n")[0].splitlines()[2:]
+    cells = [[cell.strip() for cell in line.strip("| ").split(" | ")] for line in table]
+    assert [row[0] for row in cells] == [rule.name for rule in RULES]
+    for row, rule in zip(cells, RULES, strict=True):
+        values = rule.values
+        rate = "by the loss" if values["lr"] is None else f"{values['lr']:g}"
+        decay = f", decay {values['lr_decay']:g}" if values["lr_decay"] else ""
+        batch, scale = str(values["batch_size"] or "all"), f"{values['init_scale']:g}"
+        assert row[2:] == [
+            *(str(values["steps"]), rate + decay, f"{values['momentum']:g}", batch, scale, str(values["order"])),
+        ], rule.name

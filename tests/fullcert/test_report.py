@@ -3,7 +3,6 @@
 import json
 import math
 import re
-import shutil
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -11,7 +10,7 @@ from typing import Any
 from xml.etree import ElementTree
 
 import pytest
-from playwright.sync_api import Browser, Locator, Page, Route, expect, sync_playwright
+from playwright.sync_api import Browser, Locator, Page, Route, expect
 
 from fullcert import constant_answer, numerals, report
 from fullcert.numerals import number
@@ -20,7 +19,6 @@ from fullcert.report import axes, barriers, charts, claims, outlines, page
 HOSTILE = "</script><script>alert(1)</script><!--\u2028\u2029 \"'&<b>"
 POINTS = 30
 EPSILONS = [0.0, 0.01, 0.1, 0.5]
-BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 
 
 # --- an evaluation, without training ------------------------------------------------------------------------------
@@ -469,17 +467,6 @@ def test_the_boundary_of_three_classes_is_drawn_once() -> None:
 
 
 # --- in a browser ---------------------------------------------------------------------------------------------------
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    path = next(filter(None, map(shutil.which, BROWSERS)), None)
-    if path is None:
-        pytest.skip(f"no browser here: none of {', '.join(BROWSERS)} is installed")
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=path, args=["--no-sandbox"])
-        yield browser
-        browser.close()
 
 
 Opened = Callable[..., Page]
