@@ -176,7 +176,7 @@ def _outcome(model: nn.Module, low: Tensor, high: Tensor, training: bool) -> lis
         inputs.requires_grad_(training)
         outputs = lifted(inputs)
         if not isinstance(outputs, Bounded) or outputs.shape[:1] != low.shape[:1]:
-            raise TypeError("the model does not put out one set for each sample")
+            raise TypeError("the model does not return one set for each sample")
         found = [outputs.set.bounds]
         if training:
             (gradient,) = torch.autograd.grad((outputs * outputs).sum(), inputs)

@@ -149,7 +149,7 @@ def require_same(
 ) -> None:
     """Refuse what is not the same: ``what differs in NAMES: advice``, in one sentence."""
     if then is None:
-        raise DifferentRuns(f"{what} does not say what it rests on, as files of earlier versions: {advice}")
+        raise DifferentRuns(f"{what} does not say what it rests on, like files of earlier versions: {advice}")
     found = differences(then, now, but)
     if found:
         raise DifferentRuns(f"{what} differs in {listed(found)}: {advice}")

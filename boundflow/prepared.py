@@ -84,7 +84,7 @@ class Prepared:
             shape = (
                 f"shape {(len(self.x), *found.shape[1:])}" if isinstance(found, Tensor) else f"a {type(found).__name__}"
             )
-            raise ValueError(f"the model must put out (samples, outputs), with one column for one output, not {shape}")
+            raise ValueError(f"the model must return (samples, outputs), with one column for one output, not {shape}")
         self.outputs = found.shape[1]
 
     def _weights(self, given: Tensor | None) -> Tensor | None:
@@ -108,7 +108,7 @@ class Prepared:
         if kind == "values":
             y = as_targets(loss, y, self.x.dtype)
             if y.shape[1] != self.outputs or not bool(torch.isfinite(y).all()):
-                raise ValueError(f"targets must be {self.outputs} finite numbers for each input, as the model puts out")
+                raise ValueError(f"targets must be {self.outputs} finite numbers for each input, as the model returns")
             return y
         if y.numel() != len(y):
             raise ValueError(f"labels must be one whole number for each input, and they have shape {tuple(y.shape)}")

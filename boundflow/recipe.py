@@ -36,7 +36,7 @@ class Recipe:
     ``steps`` ends training after so many steps. ``clip_gradients`` clips the gradient of every single sample to that
     norm before the mean is taken, in plain training too: slower, and what bounds a sample that may be anything.
     ``order`` is how many error rows are kept per trained scalar and ``reduction`` how they are chosen. ``memory``
-    (bytes) is what a run on zonotopes may take beside its data, within a third (`memory_plan.py`): it decides how much
+    (bytes) is what a run on zonotopes may take besides its data, within a third (`memory_plan.py`): it decides how much
     of a batch is held at a time and whether every sample gets rows of its own, and what cannot fit is refused.
     ``compile`` traces and compiles the step where that is possible (`compiled_steps.py`): ``"auto"`` for runs long
     enough to gain by it.

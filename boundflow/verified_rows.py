@@ -37,7 +37,7 @@ from .symbol_numbers import NOBODY
 from .symbols import Symbols
 from .thread_context import using
 
-OLD = "this certificate does not say what was recorded of its samples, as files of earlier versions: train it again"
+OLD = "this certificate does not say what was recorded of its samples, like files of earlier versions: train it again"
 UNTRACKED = (
     "this run did not track its samples, so what they did cannot be told apart: train with the zonotope domain, a "
     "threat to samples that are not replaced, and enough memory for rows"

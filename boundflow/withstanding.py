@@ -251,8 +251,8 @@ def require_one_training(certificates: Sequence[Certificate]) -> None:
         then, now = first.record.get("identity"), other.record.get("identity")
         if then is None or now is None:
             raise DifferentRuns(
-                "these certificates do not all say what they rest on, as files of earlier versions, so nobody can tell "
-                "whether they are of one training: train again with this version"
+                "these certificates do not all say what they rest on, like files of earlier versions, so nobody can "
+                "tell whether they are of one training: train again with this version"
             )
         found = identity.differences(then, now, but=identity.OF_BOUNDS)
         found += [name for name in (*ASKED, *ASKED_TOO) if first.record.get(name) != other.record.get(name)]

@@ -34,7 +34,7 @@ FORMAT = 1
 PLACES = frozenset(("data", "test_data", "trusted", "data_dir", "device", "memory"))
 FILES = {"data": "table", "test_data": "table of test rows", "trusted": "trusted table"}
 CODE, VERSION, OPTIONS, ENCODING, PART = "code in ", "version of ", "options", "encoding of columns", "part of the data"
-OLD = "does not say what it rests on, as those of earlier versions: train it again"
+OLD = "does not say what it rests on, like those of earlier versions: train it again"
 AFRESH = "put back what it was begun with, or leave --resume out to start afresh"
 AGAIN = "put back what it was trained with, or train again"
 OTHERWISE = "put back what it was trained with, or use another --out"
@@ -231,7 +231,7 @@ def begun(run: Path, advice: str) -> Identity:
     """What a run was begun with, versions included."""
     path = run / runs.IDENTITY
     if not path.is_file():
-        raise Unsaid(f"the run in {run} does not say what it was begun with, as those of earlier versions: {advice}")
+        raise Unsaid(f"the run in {run} does not say what it was begun with, like those of earlier versions: {advice}")
     said = runs.read_json(path)
     then, computed = said.get("rests_on"), said.get("versions")
     if said.get("format") != FORMAT or not isinstance(then, dict) or not isinstance(computed, dict):

@@ -67,7 +67,7 @@ class Options:
     )
     drop_unlabelled: bool = option(False, "Leave out rows without a value in the target column.", DATA)
     encoding: str | None = option(
-        None, "Letters of the table where it is not UTF-8, such as windows-1252.", DATA, show_default="UTF-8"
+        None, "Encoding of the table where it is not UTF-8, such as windows-1252.", DATA, show_default="UTF-8"
     )
     separator: str | None = option(
         None, "What stands between cells: , ; | or tab.", DATA, show_default="as the header has it"
@@ -85,7 +85,7 @@ class Options:
     )
     tolerance: tuple[str, ...] = option(
         (),
-        "COLUMN=AMOUNT or COLUMN=5%: values known that well. Can be repeated.",
+        "COLUMN=AMOUNT or COLUMN=5%: how far values may be off. Can be repeated.",
         THREAT,
         metavar="COLUMN=...",
     )
@@ -99,11 +99,11 @@ class Options:
         THREAT,
         metavar="COLUMN=...",
     )
-    at_most: int | None = option(None, "At most so many samples have changed features.", THREAT, show_default="all")
-    flip_labels: int = option(0, "At most so many labels of the training data are wrong.", THREAT)
+    at_most: int | None = option(None, "At most this many samples have changed features.", THREAT, show_default="all")
+    flip_labels: int = option(0, "At most this many labels of the training data are wrong.", THREAT)
     target_tolerance: float = option(0.0, "For regression: every target may be off by this much.", THREAT)
-    remove: int = option(0, "At most so many training samples should not be there.", THREAT)
-    replace: int = option(0, "At most so many training samples were replaced by anything.", THREAT)
+    remove: int = option(0, "At most this many training samples should not be there.", THREAT)
+    replace: int = option(0, "At most this many training samples were replaced by anything.", THREAT)
     test_epsilon: float = option(
         None, "Every test feature may have moved by this much.", THREAT, show_default="same as --epsilon"
     )
@@ -130,7 +130,7 @@ class Options:
     )
     frozen: int = option(
         0,
-        "So many first layers keep their initial or pretrained values.",
+        "How many of the first layers keep their initial or pretrained values.",
         NETWORK,
         show_default="0, but 1 where nothing is said about the network and the data are points",
     )
@@ -144,7 +144,7 @@ class Options:
     clip_gradients: float | None = option(None, "Clip the gradient of every sample to this norm.", TRAINING)
     epochs: int = option(2, "How often every training sample is used.", TRAINING, show_default=BY_RULE)
     steps: int | None = option(
-        None, "Stop after so many steps.", TRAINING, show_default="by rule; all of them with --epochs"
+        None, "Stop after this many steps.", TRAINING, show_default="by rule; all of them with --epochs"
     )
     batch_size: int = option(100, "Samples in a step; 0 takes all of them at once.", TRAINING, show_default=BY_RULE)
     tuned_on: str = option("nothing", "Where steps and rate were chosen: nothing, trusted or declared data.", TRAINING)
@@ -156,9 +156,9 @@ class Options:
         show_default=BY_RULE,
     )
     members: int = option(
-        0, "So many members that vote, each trained on its own part of the data; 0 for one model.", TRAINING
+        0, "How many members vote, each trained on its own part of the data; 0 for one model.", TRAINING
     )
-    memory: float = option(8.0, "GiB that a run may take beside its data.", TRAINING)
+    memory: float = option(8.0, "GiB that a run may take besides its data.", TRAINING)
     device: str = option("cpu", "Where tensors live, such as cpu or cuda.", TRAINING)
     dtype: str = option("float64", "Precision of the run: float32 or float64.", TRAINING)
 

@@ -187,7 +187,9 @@ def _write_new(path: Path, text: bytes, mode: int) -> None:
 def apart(run: Path, key: Path) -> Path:
     """A key that is not in the folder of a run: there, whoever has the run has the key, or can put another there."""
     if Path(os.path.realpath(key)).is_relative_to(os.path.realpath(run)):
-        raise Mistake(f"{key} is in the folder that it is to vouch for: a key is kept, and handed over, apart from it")
+        raise Mistake(
+            f"{key} is in the folder that it is to vouch for: keep the key, and hand it over, apart from that folder"
+        )
     return key
 
 

@@ -43,7 +43,7 @@ def sentence(told: dict[str, Any], samples: int) -> str:
     what, most = UNITS[told["unit"]], f"{told['most']:g}"
     if told["median"] is None:
         return f"Half of the {samples:,} answers are not certain even if nothing was changed."
-    more = ", and this run asks no further" if told["median"] == told["most"] else f" (asked up to {most})"
+    more = ", the most that this run was made for" if told["median"] == told["most"] else f" (asked up to {most})"
     amount = f"{told['median']:g}"
     if told["unit"] == "k":
         amount += " changed training sample" + ("" if told["median"] == 1 else "s")

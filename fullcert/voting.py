@@ -44,7 +44,7 @@ def check(recipe: Recipe) -> AtMost:
         raise Mistake("--members needs one budget: --flip-labels, --remove, --replace, or --at-most with --epsilon")
     if recipe.task.encoding is not None and not options.flip_labels:
         raise Mistake(
-            "--members of a table stand flipped labels only: how its columns become inputs was fitted on all rows"
+            "--members of a table withstand flipped labels only: how its columns become inputs was fitted on all rows"
         )
     if options.members > count:
         raise Mistake(f"--members {options.members} exceeds the {count} training samples")

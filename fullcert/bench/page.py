@@ -22,8 +22,8 @@ fullcert bench --page docs/bench.md
 *ratio* is the best time with bounds over the best time of an eager step of `torch.optim.SGD` on the same network and
 batch, both taking turns in one run; it includes the tripwire, and roundings are charged. *ms* are those of a step, or
 of a whole training with its test set. *peak* is the memory above the start. *training* is without the test set, beside
-what was forecast before its first step: on a processor both are of its clock, which other work does not move, added up
-over all threads, and on a GPU of the wall. `python -m fullcert.bench` needs torch and numpy alone.
+what was forecast before its first step: both in processor time, added up over all threads, where it ran on a processor
+(other work does not change that), and in elapsed time on a GPU. `python -m fullcert.bench` needs torch and numpy only.
 """
 
 

@@ -19,7 +19,7 @@ def audit(
     data: Annotated[
         Path | None, typer.Argument(help="Rows like those of training.", show_default="the test samples of the run")
     ] = None,
-    budget: Annotated[int, typer.Option(min=0, help="So many training rows can be checked.")] = 50,
+    budget: Annotated[int, typer.Option(min=0, help="How many training rows can be checked.")] = 50,
     verified: Annotated[
         Path | None,
         typer.Option(help="Rows that proved as recorded: a file with a column line, id or sample.", metavar="FILE"),
@@ -57,7 +57,7 @@ def audit(
         if out.suffix not in tables.WRITERS:
             tables.written({}, out.suffix)
     if report and data is not None:
-        raise Mistake("--report is about the test samples of the run: leave the rows away, or --report")
+        raise Mistake("--report is about the test samples of the run: leave out the rows, or --report")
 
     from fullcert import auditing
     from fullcert.commands.display import working
@@ -131,7 +131,7 @@ def show(found: dict[str, Any], out: Path | None, console: "Console") -> None:
         console.print(f"rows to check: {out}", soft_wrap=True, highlight=False, markup=False)
         fill = ", fill in what is missing" if "missing" in rows else ""
         say(
-            f"next: check them{fill}, leave away those that are wrong, and run "
+            f"next: check them{fill}, leave out those that are wrong, and run "
             f"fullcert audit {found['run']} --verified {out}"
         )
 

@@ -29,7 +29,7 @@ def certify(
         typer.Option(help="COLUMN=AMOUNT, or none.", metavar="COLUMN=...", show_default="as in the run"),
     ] = None,
     cuts: Annotated[
-        int, typer.Option(min=0, max=16, help="Cut the box of an undecided row in halves, up to so many times over.")
+        int, typer.Option(min=0, max=16, help="Cut the box of an undecided row in halves, up to this many times over.")
     ] = 0,
     withstands: Annotated[
         bool,

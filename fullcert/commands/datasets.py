@@ -77,7 +77,7 @@ def verify(
 
 @datasets.command(epilog="Example: BOUNDFLOW_DATA=data fullcert datasets where")
 def where(data_dir: Folder = DATA, json: Json = None, quiet: Quiet = False) -> None:
-    """Tell the folder of datasets, and which of their files are in it."""
+    """Print the folder of datasets, and which of their files are in it."""
     from fullcert.datasets.holdings import present
 
     check_json(json)

@@ -11,7 +11,7 @@ import typer
 from fullcert.options import Options, read_options, resolve
 
 Config = Annotated[
-    Path | None, typer.Option("--config", help="A TOML file with options; flags go before it.", rich_help_panel="Run")
+    Path | None, typer.Option("--config", help="A TOML file with options; flags override it.", rich_help_panel="Run")
 ]
 
 

@@ -19,7 +19,7 @@ def reproduce(
     *,
     everything: Annotated[bool, typer.Option("--all", help="All experiments, one after the other.")] = False,
     quick: Annotated[bool, typer.Option("--quick", help="Two seeds, few epochs: not to be compared.")] = False,
-    seeds: Annotated[int | None, typer.Option(help="The first so many seeds only.", show_default="all")] = None,
+    seeds: Annotated[int | None, typer.Option(help="Only this many seeds, the first ones.", show_default="all")] = None,
     domain: Annotated[str, typer.Option(help="interval, zonotope or both.")] = "both",
     recipe: Annotated[
         str | None, typer.Option(help="The cases of one recipe only, such as paper or best.", show_default="all")

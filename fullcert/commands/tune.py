@@ -20,7 +20,7 @@ def tune(
         Path | None, typer.Option(help="TOML file for the options that were chosen.", rich_help_panel="Run")
     ] = None,
     most_steps: Annotated[
-        int, typer.Option(min=1, max=1000, help="Try up to so many steps.", rich_help_panel="Run")
+        int, typer.Option(min=1, max=1000, help="Try up to this many steps.", rich_help_panel="Run")
     ] = 20,
     rate: Annotated[
         list[float] | None,

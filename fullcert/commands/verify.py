@@ -21,9 +21,11 @@ def verify(
         Path | None, typer.Option(help="Public key that must have signed the run.", show_default="no signature asked")
     ] = None,
     rerun: Annotated[bool, typer.Option("--rerun", help="Train again: it must give the same bytes.")] = False,
-    trainings: Annotated[int, typer.Option(min=0, help="So many plain trainings on poisoned data must be inside.")] = 0,
+    trainings: Annotated[
+        int, typer.Option(min=0, help="How many plain trainings on poisoned data must be inside.")
+    ] = 0,
     balls: Annotated[
-        int, typer.Option(min=0, help="So many exact ones, in ball arithmetic; for small networks and sgd.")
+        int, typer.Option(min=0, help="How many exact ones, in ball arithmetic; for small networks and sgd.")
     ] = 0,
     seed: Annotated[int, typer.Option(min=0, help="Which poisoned data are drawn.")] = 0,
     elsewhere: Annotated[

@@ -86,8 +86,10 @@ def wrong(rows: list[dict[str, Any]]) -> int:
 
 def _sentence(amount: int, why: str, mistaken: int | None = None) -> str:
     """How many, how many of them are wrong where that is said, and why."""
+    if not amount:
+        return "No prediction"
     it, their = ("it", "its") if amount == 1 else ("them", "their")
-    also = "" if mistaken is None or not amount else f", {count(mistaken) if mistaken else 'none'} of {it} wrong"
+    also = "" if mistaken is None else f", {count(mistaken) if mistaken else 'none'} of {it} wrong"
     if amount == 1 and mistaken is not None:
         also = ", which is wrong" if mistaken else ", which is right"
     return f"{count(amount)} prediction{'' if amount == 1 else 's'}{also}: {why.format(it, their=their)}"

@@ -169,7 +169,7 @@ class CertifiedEstimator(BaseEstimator):
                 name for name in numbers if getattr(self, name, None) is not None and positive(getattr(self, name))
             ]
             if given:
-                raise ValueError(f"threat= stands instead of {', '.join(given)}: write all of it as one threat")
+                raise ValueError(f"threat= replaces {', '.join(given)}: write all of it as one threat")
             return self.threat
         check_radius("epsilon", self.epsilon, features)
         moved = ([Linf(self.epsilon)] if positive(self.epsilon) else []) + self._moved_targets()
@@ -196,7 +196,7 @@ class CertifiedEstimator(BaseEstimator):
         with torch.no_grad():
             made = tuple(network(torch.zeros(2, features, dtype=self._dtype)).shape)
         if made != (2, outputs):
-            raise ValueError(f"the model must put out {outputs} numbers for each sample, and two samples give {made}")
+            raise ValueError(f"the model must return {outputs} numbers for each sample, and two samples give {made}")
         return network
 
     def _layers(self, features: int, outputs: int, scale: float) -> nn.Module:

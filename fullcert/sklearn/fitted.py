@@ -54,7 +54,9 @@ def require(estimator: Any, certified: bool) -> None:
     """Refuse what is not what was fitted; ``certified`` answers of another version of the library, too."""
     fitted: Fitted | None = getattr(estimator, "_fitted", None)
     if fitted is None:
-        raise ValueError("this estimator does not say what it was fitted with, as those of earlier versions: fit again")
+        raise ValueError(
+            "this estimator does not say what it was fitted with, like those of earlier versions: fit again"
+        )
     others = [name for name, version in versions().items() if fitted.versions[name] != version]
     changed = [name for name in OBJECTS if getattr(estimator, name, None) is not fitted.objects[name]]
     if not changed:

@@ -268,7 +268,7 @@ def test_an_estimator_that_was_changed_after_its_fit_is_refused() -> None:
     assert np.array_equal(kept.predict_certified(x).margin, answer.margin)  # for the next fit
     assert not hasattr(clone(made), "certificate_") and not hasattr(clone(made), "_fitted")
     del kept._fitted
-    with pytest.raises(ValueError, match="as those of earlier versions: fit again"):
+    with pytest.raises(ValueError, match="like those of earlier versions: fit again"):
         kept.predict(x)
 
 
@@ -430,7 +430,7 @@ def test_own_models_and_threats() -> None:
     before = [parameter.clone() for parameter in start.parameters()]
     CertifiedClassifier(model=start, epochs=2).fit(x, y)
     assert all(map(torch.equal, before, start.parameters()))
-    with pytest.raises(ValueError, match="must put out 3 numbers"):
+    with pytest.raises(ValueError, match="must return 3 numbers"):
         CertifiedClassifier(model=lambda features, outputs: torch.nn.Linear(features, 2)).fit(x, y)
     replaced = CertifiedClassifier(threat=AtMost(1, Replacement()), clip_gradients=0.1, epochs=1).fit(x, y)
     assert replaced.predict_certified(x).certified.any()
@@ -501,7 +501,7 @@ def test_mistakes_are_told(wrong, words) -> None:
 def test_numbers_beside_a_threat_are_refused() -> None:
     x, y = make_blobs(20, centers=2, random_state=0)
     for numbers in ({"epsilon": 0.1}, {"flip_labels": 1}, {"remove": 1}, {"at_most": 2}):
-        with pytest.raises(ValueError, match="threat= stands instead of"):
+        with pytest.raises(ValueError, match="threat= replaces"):
             CertifiedClassifier(threat=bf.threats.Linf(0.01), epochs=1, **numbers).fit(x, y)
 
 

@@ -377,7 +377,7 @@ CASES = [
         BEGUN,
         "begun with another people.csv",
     ),
-    Case("a run of an earlier version", gone("begun-run/identity.json"), BEGUN, "as those of earlier versions"),
+    Case("a run of an earlier version", gone("begun-run/identity.json"), BEGUN, "like those of earlier versions"),
     Case("damaged", lambda w: truncated(w / "begun-run" / "identity.json"), BEGUN, "is damaged"),
     Case(
         "another boundflow",
