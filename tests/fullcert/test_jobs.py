@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 import pytest
 
+from fullcert.commands.display import counting
 from fullcert.jobs import UNFOLLOWED, Counted, Progress, in_processes, in_turn
 from fullcert.mistakes import Mistake
 
@@ -99,3 +100,16 @@ def test_no_more_is_done_than_there_is() -> None:
     assert [(one.done, one.seconds_left) for one in told] == [(3, 0.0)]
     UNFOLLOWED.part()(5, 5)
     assert UNFOLLOWED.done == 0
+
+
+def test_what_is_counted_is_shown_while_it_lasts(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """On a terminal a bar with what is done and how long it still takes; a log gets none that is gone again."""
+    for terminal in (True, False):
+        monkeypatch.setenv("TTY_COMPATIBLE", "1" if terminal else "0")
+        with counting(False, "testing") as tell:
+            tell(Progress(3, 4, 12.0, "varying the test radius"))
+        shown = capsys.readouterr().err
+        assert terminal == all(words in shown for words in ("testing", "3/4", "12 s left", "varying the test radius"))
+        assert terminal or not shown
