@@ -23,14 +23,15 @@ def attack(
     run: Annotated[Path, typer.Argument(help="The folder of a finished run.")],
     attacks: Annotated[
         list[str] | None,
-        typer.Option(help=f"One of {', '.join(NAMES)}; again for more.", metavar="NAME", show_default="all"),
+        typer.Option(help=f"One of {', '.join(NAMES)}. Can be repeated.", metavar="NAME", show_default="all"),
     ] = None,
     steps: Annotated[int, typer.Option(min=1, help="Steps along each hypergradient.")] = 3,
-    restarts: Annotated[int, typer.Option(min=1, help="Beginnings: the observed data, then random ones.")] = 2,
+    restarts: Annotated[int, typer.Option(min=1, help="Starting points: the observed data, then random ones.")] = 2,
     targets: Annotated[
-        int | None, typer.Option(min=1, help="Test samples attacked one by one, nearest first.", show_default="all")
+        int | None,
+        typer.Option(min=1, help="Test samples attacked one by one, smallest leads first.", show_default="all"),
     ] = None,
-    seed: Annotated[int, typer.Option(help="Of the random beginnings.")] = 0,
+    seed: Annotated[int, typer.Option(help="Fixes the random starting points.")] = 0,
     out: Annotated[
         Path | None, typer.Option(help="NPZ file for the dataset that breaks most.", show_default="not written")
     ] = None,
@@ -39,8 +40,9 @@ def attack(
 ) -> None:
     """Attack a finished run: train it again on poisoned datasets that its threat allows.
 
-    What is found stands in attack.json in RUN, and in its report from then on. Data and initial weights are made again
-    as in training; if the run names a network of its own (model in options.toml), that file is run.
+    What is found is written to attack.json in RUN, and its report shows it.
+    Data and initial weights are made again as in training. If the run names a
+    network of its own (model in options.toml), that file is run.
     """
     results.check(json)
     names = tuple(attacks or NAMES)

@@ -26,7 +26,7 @@ def inspect(
     out: Annotated[
         Path | None, typer.Option(help="File for the options.", show_default="the table's name with .toml, here")
     ] = None,
-    encoding: Annotated[str | None, typer.Option(help="Letters of the table.", show_default="found out")] = None,
+    encoding: Annotated[str | None, typer.Option(help="Encoding of the table.", show_default="found out")] = None,
     separator: Annotated[
         str | None, typer.Option(help="What stands between cells: , ; | or tab.", show_default="found out")
     ] = None,

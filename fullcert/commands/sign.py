@@ -21,8 +21,9 @@ def sign(
 ) -> None:
     """Sign every file of a run with an Ed25519 key, after checking its certificate.
 
-    A signature says who has seen these files, and no others: what is added or changed later is to be signed again. It
-    does not say that the training was honest: see docs/trust.md.
+    A signature says who has seen these files, and no others: what is added or
+    changed later must be signed again. It does not say that the training was
+    honest: see docs/trust.md.
     """
     results.check(json)
     if run is not None:

@@ -49,7 +49,10 @@ def sweep(
     targets: Annotated[
         int | None,
         typer.Option(
-            min=1, help="Test samples attacked one by one, nearest first.", show_default="all", rich_help_panel=PANEL
+            min=1,
+            help="Test samples attacked one by one, smallest leads first.",
+            show_default="all",
+            rich_help_panel=PANEL,
         ),
     ] = None,
     out: Annotated[Path, typer.Option(help="Folder of the sweep.", rich_help_panel="Run")] = Path("runs/sweep"),

@@ -42,9 +42,11 @@ def verify(
 ) -> None:
     """Check a certificate, the results beside it, and with --key the signature of all files; exit with 0 if all hold.
 
-    With --rerun, --trainings and --balls it is also trained again, and others are trained. Exit code 2: the file does
-    not hold; 3: the training again gave something else; 4: a plain training was outside; 5: an exact one was; 6: a
-    check that was asked for could not be made. No code of the run is executed without --run-code.
+    --rerun trains again; --trainings and --balls train on poisoned data.
+    Exit code 2: the file does not hold; 3: training again gave something else;
+    4: a plain training was outside the bounds; 5: an exact one was; 6: a check
+    that was asked for could not be made.
+    No code of the run is executed without --run-code.
     """
     from rich.console import Console
 

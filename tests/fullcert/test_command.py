@@ -1,5 +1,6 @@
 """The command: fast help, one plain sentence for a mistake, and the files of a run."""
 
+import inspect
 import json
 import os
 import re
@@ -12,6 +13,7 @@ import pytest
 from commands import Command, sentence
 
 import boundflow as bf
+from fullcert.commands import application
 
 QUICK = ("--epochs", "2", "--batch-size", "0", "--hidden", "3", "--order", "2")
 KEYS = {
@@ -63,6 +65,16 @@ def test_help_takes_less_than_half_a_second() -> None:
 def test_help_ends_with_an_example(command: Command) -> None:
     assert "Example: fullcert train" in command("train", "--help").out.strip().splitlines()[-1]
     assert "Example: fullcert" in command().out.strip().splitlines()[-1]
+
+
+def test_help_has_no_ragged_lines() -> None:
+    """Lines of a paragraph after the first stay as they are written: longer ones would be broken a second time."""
+    found = [command.callback for command in application.registered_commands if command.callback is not None]
+    assert len(found) > 10
+    for callback in found:
+        paragraphs = inspect.cleandoc(callback.__doc__ or "").split("\n\n")[1:]
+        lines = [line for paragraph in paragraphs if "\n" in paragraph for line in paragraph.splitlines()]
+        assert not [line for line in lines if len(line) > 78], callback.__name__
 
 
 def test_version(command: Command) -> None:
