@@ -685,7 +685,7 @@ def test_decisions_come_first(opened: Opened) -> None:
     page.locator("#all-abstained").click()
     expect(page.locator("#counted")).to_have_text("20 of 200 samples")
     cells = class_cells(page)
-    assert cells == [["99", "68.6 %", "68", "14 as 1", "17"], ["101", "85.1 %", "86", "12 as 0", "3"]]
+    assert cells == [["99", "68.6 %", "68", "14 as “1”", "17"], ["101", "85.1 %", "86", "12 as “0”", "3"]]
 
 
 def class_cells(page: Page) -> list[list[str]]:
@@ -719,7 +719,7 @@ def test_a_table_of_ten_classes_fits(opened: Opened, width: int) -> None:
     box = page.locator("#decisions .box").last
     assert overflow(page) <= 0 and box.evaluate("box => box.scrollWidth - box.clientWidth") <= 0
     cells = class_cells(page)
-    assert len(cells) == 10 and sum("as carcinoma" in row[3] for row in cells) == 8
+    assert len(cells) == 10 and sum("as “carcinoma" in row[3] for row in cells) == 8
     label = page.locator(".confusion tbody td").first.evaluate("cell => getComputedStyle(cell, '::before').content")
     assert label == ('"Samples"' if width == 390 else "none")
 
