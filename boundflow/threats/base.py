@@ -110,6 +110,8 @@ class Threat(ABC):
         samples = np.asarray(index.detach().cpu() if isinstance(index, Tensor) else index)
         if samples.shape != (len(x),):
             raise ValueError(f"index must hold one sample number per row: {samples.shape} for {len(x)} rows")
+        if len(samples) and (samples.dtype.kind not in "iu" or samples.min() < 0):
+            raise ValueError("index must hold the numbers of the samples in the whole data, counted from 0")
         return Lifting(self, symbols, x, y, samples).lifted()
 
     def described(self, x: Tensor) -> list[dict[str, Any]]:
