@@ -115,6 +115,7 @@ def read(path: Path, dialect: Dialect = PLAIN) -> Table:
     """The table in a file; its ending says how it is written."""
     check(path)
     try:
+        before = mark(path)
         columns, lines = READERS[path.suffix.lower()](path, dialect)
     except UNREADABLE as error:
         raise Mistake(unreadable(path, error)) from None
@@ -129,7 +130,19 @@ def read(path: Path, dialect: Dialect = PLAIN) -> Table:
     large = [name for name, column in columns.items() if is_number(column) and (np.abs(column) > LARGEST).any()]
     if large:
         raise Mistake(f"{path} holds values that are infinite or too large, beyond {LARGEST:g}, in {listed(large)}")
-    return Table(columns, path, np.array(lines, dtype=np.int64), digest(path))
+    made = Table(columns, path, np.array(lines, dtype=np.int64), digest(path))
+    if mark(path) != before:  # the digest would be that of other rows
+        raise Mistake(f"{path} was written to while it was read: do it again when it is as it is to be")
+    return made
+
+
+def mark(path: Path) -> tuple[int, ...]:
+    """What changes when a file is written, or another one takes its place."""
+    try:
+        found = path.stat()
+    except OSError as error:
+        raise Mistake(unreadable(path, error)) from None
+    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
 
 
 def digest(path: Path) -> str:

@@ -15,7 +15,7 @@ import pyarrow
 import pytest
 from pyarrow import parquet
 
-from fullcert import answering, dates, runs, tasks
+from fullcert import answering, dates, runs, tables, tasks
 from fullcert.dialects import Dialect
 from fullcert.encoding import SAME, Encoding, Number, Target, Words
 from fullcert.mistakes import Mistake
@@ -187,3 +187,18 @@ def test_a_column_of_dates_is_read_cell_by_cell(tmp_path: Path) -> None:
     (tmp_path / "t.csv").write_text("d,v\n20240304.4,1\n")
     with pytest.raises(Mistake, match="is no date"):
         read(tmp_path / "t.csv").with_dates({"d": "ymd"})
+
+
+def test_a_table_that_is_written_to_while_it_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "people.csv"
+    path.write_text("age,town\n30,north\n40,south\n")
+    rows_of = tables.rows_of
+
+    def changing(*given: str) -> object:
+        rows = rows_of(*given)
+        path.write_text("age,town\n30,north\n41,south\n")
+        return rows
+
+    monkeypatch.setattr(tables, "rows_of", changing)
+    with pytest.raises(Mistake, match=r"people\.csv was written to while it was read"):
+        read(path)
