@@ -3,7 +3,8 @@
     function    bytecode without line numbers, defaults, cells of its closure, globals that it reads
     class       what it defines, metaclass and bases
     module      where only its attributes are read, these; otherwise everything in it
-    library     PyTorch, NumPy, Python, this package and whatever was installed: by name, and by what is installed
+    library     PyTorch, NumPy, Python, this package and whatever was installed: by name, and by what is installed;
+                what somebody has put in the place of a method of such a class is code like any other
 
 Nothing is run, and no source is needed. Line numbers and comments are not part of it, names of files are not, and of
 globals only those that are read, with what they hold now. Other versions of Python write other bytecode.
@@ -71,12 +72,30 @@ def of_code(code: CodeType) -> tuple[object, ...]:
 def of_class(cls: type) -> Parts:
     """All that a class defines, and what it is derived from."""
     if named_in_library(cls):
-        return [("library", name(cls))]
+        return [("library", name(cls)), *_put_there(cls)]
     held = {name: value for name, value in vars(cls).items() if name not in NOTED}
     if issubclass(cls, torch.optim.Optimizer):
         held = _before_hooks(cls, held)
     parts: Parts = [("name", cls.__name__), ("metaclass", type(cls)), ("bases", cls.__bases__)]
     return [*parts, *sorted(held.items())]
+
+
+def _put_there(cls: type) -> Parts:
+    """Methods of a class of a library, and of its bases, that somebody has replaced or added."""
+    found: Parts = []
+    for base in cls.__mro__ if not cls.__flags__ & C_TYPE else ():
+        for name, value in vars(base).items() if _library(base) is not None else ():
+            hooked = getattr(value, "hooked", False)  # by an optimizer
+            inner = getattr(value, "__wrapped__", value) if hooked else value
+            if isinstance(inner, FunctionType) and _is_written_here(inner):
+                found.append((f"{base.__qualname__}.{name}", inner))
+    return sorted(found, key=lambda part: part[0])
+
+
+def _is_written_here(function: FunctionType) -> bool:
+    """Whether a function is of no library, neither by the module that it names nor by the file of its code."""
+    file = function.__code__.co_filename
+    return _library(function) is None or (library_of(file) is None and not file.startswith("<"))
 
 
 def _before_hooks(cls: type, held: dict[str, Any]) -> dict[str, Any]:
@@ -200,20 +219,20 @@ def library_of(file: str) -> str | None:
             return library
     parts = Path(file).parts
     installed = [number for number, part in enumerate(parts) if part in _INSTALLED]
-    if installed:
+    if installed:  # or put there by hand, of which nothing says what it is
         return _installed(parts[installed[-1] + 1].partition(".")[0])
     return _PYTHON if file.startswith(str(Path(os.__file__).parent) + os.sep) else None
 
 
 @lru_cache(maxsize=256)
-def _installed(package: str) -> str:
-    """What is installed under a name: version, and digest of the files as they were installed."""
+def _installed(package: str) -> str | None:
+    """What is installed under a name: version, and digest of the files as they were installed; None if nothing is."""
     for name in _distributions(package):
         lines = (metadata.distribution(name).read_text("RECORD") or "").splitlines()
         code = sorted(line for line in lines if line.partition(",")[0].endswith((".py", ".so")))
         digest = hashlib.sha256("\n".join(code).encode()).hexdigest()
         return f"{name} {metadata.version(name)} {digest[:16]}"
-    return f"{package} {getattr(sys.modules.get(package), '__version__', 'of no version')}"
+    return None
 
 
 def _distributions(package: str) -> Iterator[str]:

@@ -237,3 +237,34 @@ def test_tensors_are_told_apart_by_order_kind_and_shape() -> None:
     assert len(set(made)) == len(made)
     assert of_tensors(b.view(1, 2).T) == of_tensors(b.view(2, 1)), "as numbers stand, not as they lie in memory"
     assert of_tensors(a[::2]) == of_tensors(a[:1].clone()), "one number has any stride"
+
+
+# --- what lies among libraries, and is none ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("cls", [nn.Tanh, torch.optim.SGD, torch.optim.Adam, nn.Module])
+def test_a_method_that_was_put_into_a_class_of_a_library(cls: type, monkeypatch: pytest.MonkeyPatch) -> None:
+    derived = {nn.Module: nn.Linear}.get(cls, cls)  # of a base, too
+    name = "forward" if cls is nn.Tanh else "step" if issubclass(cls, torch.optim.Optimizer) else "__call__"
+    before, found = of_value(derived), []
+    for factor in (1.0, 2.0, 1.0):
+        monkeypatch.setattr(cls, name, lambda self, x=None, factor=factor: x * factor)
+        found.append(of_value(derived))
+    monkeypatch.undo()
+    assert found[0] == found[2] and len({before, *found}) == 3 and of_value(derived) == before
+
+
+def test_a_package_among_those_installed_that_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = tmp_path / "site-packages"
+    folder.mkdir()
+    monkeypatch.syspath_prepend(str(folder))
+    found = []
+    for number in (1, 2, 1):
+        (folder / "lies_there.py").write_text(f"def double(x):\n    return x * {number}\n")
+        monkeypatch.delitem(sys.modules, "lies_there", raising=False)
+        module = ModuleType("lies_there")
+        module.__file__ = str(folder / "lies_there.py")
+        exec(compile((folder / "lies_there.py").read_text(), module.__file__, "exec"), vars(module))
+        monkeypatch.setitem(sys.modules, "lies_there", module)
+        found.append(of_value(module.double))
+    assert found[0] == found[2] != found[1]
