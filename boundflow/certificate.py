@@ -30,6 +30,7 @@ from .cuts import Answer, Boxes, in_parts, middles
 from .derived_sets import asked_through_derived_symbols
 from .digests import of_tensors
 from .errors import BoundFlowError, VoidBounds
+from .forward_effects import require_settled
 from .lift import Given
 from .operands import has_own_rows
 from .out_of_memory import needs_less
@@ -54,6 +55,7 @@ class Certificate:
     record: dict[str, Any] = field(default_factory=dict)
     seconds: float = 0.0  # of certified training; not part of the record, so that equal runs give equal files
     _rehearsed: bool = field(default=False, init=False, repr=False, compare=False)
+    _tried: frozenset[int] = field(default=frozenset(), init=False, repr=False, compare=False)  # numbers of inputs
     _met: tuple[str, bool] | None = field(default=None, init=False, repr=False, compare=False)  # of the last inputs
     _derived: tuple[nn.Module, nn.Module] | None = field(default=None, init=False, repr=False, compare=False)
 
@@ -95,7 +97,7 @@ class Certificate:
         asked = self._in_evaluation_mode()
         in_parts = asked._require_one_by_one(x, threat, cuts, chunk)
         asked._rehearse(threat.observed(x), chunk)
-        self._rehearsed, self._met = True, asked._met
+        self._rehearsed, self._tried, self._met = True, asked._tried, asked._met
         order = _order(x) if in_parts else None
         given = x if order is None else x[order]
         parts: list[Prediction] = []
@@ -185,7 +187,7 @@ class Certificate:
             record["filled"] = sorted([*record.get("filled", ()), *map(list, fixed_symbols.filled)])
             record["filled_cells"] = len(record["filled"])
         made = Certificate(with_fixed(self.model, known.space, fixed_symbols), self.nominal, record, self.seconds)
-        made._rehearsed, made._met = self._rehearsed, self._met
+        made._rehearsed, made._tried, made._met = self._rehearsed, self._tried, self._met
         return made
 
     # --- what answers withstand -----------------------------------------------------------------------------------
@@ -229,7 +231,7 @@ class Certificate:
             return self
         model = None if self.model is None else copy.deepcopy(self.model).eval()
         made = Certificate(model, copy.deepcopy(self.nominal).eval(), self.record)
-        made._rehearsed, made._met = self._rehearsed, self._met
+        made._rehearsed, made._tried, made._met = self._rehearsed, self._tried, self._met
         return made
 
     def _require_one_by_one(self, x: Tensor, threat: Threat, cuts: int, chunk: int) -> bool:
@@ -251,6 +253,7 @@ class Certificate:
 
     def _rehearse(self, x: Tensor, chunk: int) -> None:
         """The first answer without the threat, where sets are as wide as rounding (`tripwire.py`)."""
+        self._require_settled(x, chunk)
         if self._rehearsed or self.model is None or not self._outward:
             return
         some = x[: 2 * chunk]
@@ -261,6 +264,14 @@ class Certificate:
         if len(known) == len(found):
             lower, upper = (torch.cat(side) for side in zip(*known, strict=True))
             tripwire.check_answers(lower, upper, plain, without_threat=True)
+
+    def _require_settled(self, x: Tensor, chunk: int) -> None:
+        """Refuse a network that draws, or changes state, for so many inputs at a time: it was tried with a few."""
+        sizes = {min(chunk, len(x)), len(x) % chunk} - {0} - self._tried
+        if sizes and not needs_no_trial(self.nominal, x):
+            for size in sizes:
+                require_settled(self.nominal, x[:size])
+        self._tried |= sizes
 
     @property
     def _outward(self) -> bool:

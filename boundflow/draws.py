@@ -22,6 +22,11 @@ from .errors import UnsupportedProgram
 
 aten = torch.ops.aten
 
+BACKWARD = (
+    "in the backward pass, and not those of the forward pass again: keep layers that draw (dropout, noise) outside of "
+    "torch.utils.checkpoint"
+)
+
 
 class Draws(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Random numbers inside come from a generator started with ``seed``, in this thread. ``used``: whether any were.
@@ -34,22 +39,23 @@ class Draws(TorchDispatchMode):  # type: ignore[no-untyped-call]
         super().__init__()  # type: ignore[no-untyped-call]
         self._before = torch.get_rng_state() if watch else None
         self.reseeded = False
-        self.seed, self.used, self._over = seed, False, False
+        self.seed, self.used = seed, False
+        self._over: str | None = None
         self._generators: dict[torch.device, torch.Generator] = {}
 
     @contextmanager
-    def over(self) -> Iterator[None]:
+    def over(self, where: str = BACKWARD) -> Iterator[None]:
         """Nothing may draw inside, as in a backward pass.
 
         Where activations are computed again there (`torch.utils.checkpoint`), PyTorch rewinds the generator of the
         process for it and not that of the run, so the numbers would be others than in the forward pass.
         """
-        self._over = True
+        self._over = where
         try:
             with self:
                 yield
         finally:
-            self._over = False
+            self._over = None
 
     def _generator(self, device: torch.device) -> torch.Generator:
         if device not in self._generators:
@@ -65,10 +71,7 @@ class Draws(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if kwargs.get("generator") is not None:
             return func(*args, **kwargs)  # one of the user's own, which is part of the model
         if self._over:
-            raise UnsupportedProgram(
-                f"{func} draws random numbers in the backward pass, and not those of the forward pass again: "
-                "keep layers that draw (dropout, noise) outside of torch.utils.checkpoint"
-            )
+            raise UnsupportedProgram(f"{func} draws random numbers {self._over}")
         if self._before is not None and not torch.equal(self._before, torch.default_generator.get_state()):
             self.reseeded = True
         self.used = True

@@ -178,6 +178,12 @@ def _memory(x: Tensor) -> tuple[torch.device, int, int]:
 
 def require_supported(model: nn.Module, x: Tensor) -> Effects:
     """The effects of a forward pass in training mode. Refuses state that changes, and draws, where nobody trains."""
+    require_settled(model, x)
+    return effects(model, x, training=True)[0]
+
+
+def require_settled(model: nn.Module, x: Tensor) -> None:
+    """Refuse a network that gives something else whenever it is asked."""
     asked = effects(model, x, training=False)[0]
     if asked.draws:
         raise UnsupportedProgram(
@@ -189,4 +195,3 @@ def require_supported(model: nn.Module, x: Tensor) -> Effects:
             f"the forward pass changes {', '.join(asked.changes)} in evaluation mode, so answers would depend on what "
             "was asked before: change state only if self.training"
         )
-    return effects(model, x, training=True)[0]

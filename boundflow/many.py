@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import torch
@@ -100,15 +100,18 @@ class _Together:
         batches = list(zip(*(run.batches for run in self.runs), strict=True))
         for number, index in enumerate(batches[:FIRST]):
             for place, run in enumerate(self.runs):
-                run._on_observed(index[place], number)
-                if number == 0:
-                    run.tripwire.rehearse(1, run.prepared.model, run._rehearsed)
-                self._by_rules(place, index[place], number, watched=True)
+                with run.program.step(index[place]):
+                    run._on_observed(index[place], number)
+                    if number == 0:
+                        run.tripwire.rehearse(1, run.prepared.model, run._rehearsed)
+                    self._by_rules(place, index[place], number, watched=True)
         if len(batches) > FIRST:
             self._collect()
             for number, index in enumerate(batches[FIRST:], start=FIRST):
                 self._step(torch.stack(index), number)
             self._show()
+        for run in self.runs:
+            run.program.require_as_found()
         return self.void
 
     def _by_rules(self, place: int, index: Tensor, number: int, watched: bool) -> None:
@@ -143,7 +146,8 @@ class _Together:
     def _step(self, index: Tensor, number: int) -> None:
         rounding.require_full_precision(self.tiny)  # as the rules do at every product
         known = self._functions.get(index.size(1))
-        plain_step, step = known or self._traced(index)
+        with self.runs[self.first].program.step(index[self.first]) if known is None else nullcontext():
+            plain_step, step = known or self._traced(index)
         with torch.no_grad():
             self.plain = list(plain_step(index, self.observed, self.targets, *self.kept, *self.plain))
             parameters = self.plain[: len(self.runs[0].observed.parameters())]

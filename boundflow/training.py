@@ -31,14 +31,15 @@ from .clipping import clipped_gradients
 from .compiled_steps import FIRST, CompiledSteps, NotTraceable, why_not
 from .draws import Draws
 from .errors import UnsupportedProgram, VoidBounds
-from .identity import of_tensors
+from .identity import of_tensors, of_value
 from .late_checks import checked_at_the_end
 from .lift import Given, lift
 from .losses import LOSSES
 from .memory_plan import chunk_size, for_rows, rows_fit
+from .one_program import OneProgram
 from .out_of_memory import needs_less
 from .prepared import Prepared
-from .progress import SAMPLES, Bar, Step, shown
+from .progress import SAMPLES, Bar, Step, only_looks, shown
 from .ranks import Ranks, joined
 from .recipe import Recipe
 from .sets import Set
@@ -131,6 +132,7 @@ class _Run:
         self.size = chunk_size(prepared, self.space, self.batches, self._processes)
         self.spread = spread_pieces(prepared, self.space, self.batches[0], ranks)
         self.tripwire = Tripwire(self.nominal, self.certified, rounding.mode() == "outward")
+        self.program = OneProgram(prepared, self.observed, self.sets)
         self.record = {
             **recipe.record(prepared.model, len(self.batches)),
             "threat": repr(prepared.threat),
@@ -244,25 +246,34 @@ class _Run:
             self.sets.optimizer.register_step_post_hook(_forget_gradients)  # before rows are reduced, which takes room
             self.space.attach(self.sets.optimizer)
         for number, index in enumerate(self.batches[made.steps :], start=made.steps):
-            self._on_observed(index, number)
-            if number == 0:
-                self.tripwire.rehearse(1, self.prepared.model, self._rehearsed)
-            void_at_step = made.void_at_step
+            void_at_step, loss = made.void_at_step, None
+            with self.program.step(index):
+                self._on_observed(index, number)
+                if number == 0:
+                    self.tripwire.rehearse(1, self.prepared.model, self._rehearsed)
+                if void_at_step is None:
+                    try:
+                        loss = self._next(index, number)
+                        if self.compiled is not None and (shown or number + 1 == len(self.batches)):
+                            self.compiled.settle()
+                            self.compiled.show()
+                    except VoidBounds as void:
+                        void_at_step = void.at_step or number + 1
+                        bar.void(void_at_step)
             if void_at_step is None:
-                try:
-                    loss = self._next(index, number)
-                    if self.compiled is not None and (shown or number + 1 == len(self.batches)):
-                        self.compiled.settle()
-                        self.compiled.show()
-                except VoidBounds as void:
-                    void_at_step = void.at_step or number + 1
-                    bar.void(void_at_step)
-                else:
-                    if callbacks:
-                        self._report(number + 1, loss, callbacks)
+                self.program.require_same_options(number + 1)
+                if callbacks:
+                    assert loss is not None
+                    changed = self._report(number + 1, loss, callbacks)
+                    if changed is not None and kept:
+                        raise UnsupportedProgram(
+                            f"a callback changes {changed}, and a checkpoint does not hold what callbacks do: train "
+                            "without one, or write what it does into the network or the optimizer"
+                        )
             made = Made(number + 1, void_at_step)
             yield made
         self.tripwire.read()
+        self.program.require_as_found()
 
     def _next(self, index: Tensor, number: int) -> Set:
         """A step on sets, compiled or by the rules, that the plain step must lie inside; gives the loss before it."""
@@ -304,7 +315,8 @@ class _Run:
 
         self.observed.optimizer.zero_grad()
         clipped_gradients(model, index, backward, clip, None) if clip is not None else backward(index)
-        self.observed.step()
+        with self.program.optimizer_step():
+            self.observed.step()
 
     def _on_sets(self, index: Tensor, number: int) -> Tensor:
         """The same step on sets, without that of the schedule; gives the loss before it."""
@@ -361,7 +373,8 @@ class _Run:
         loss = LOSSES[recipe.loss]
         # the masks of dropout are part of the recipe; a forward pass that keeps state may begin to draw at any step
         effects = self.prepared.effects
-        draws = Draws(1_000_003 * recipe.seed + number) if effects.draws or effects.changes else None
+        watched = effects.draws or effects.changes or self.program.drawn
+        draws = Draws(1_000_003 * recipe.seed + number) if watched else None
         with draws or nullcontext():
             outputs = model(batch.inputs)
         if batch.weights is None and of is None:
@@ -375,14 +388,22 @@ class _Run:
             value.backward()  # type: ignore[no-untyped-call]
         return value.detach()
 
-    def _report(self, number: int, loss: Set, callbacks: Sequence[Callback]) -> None:
+    def _report(self, number: int, loss: Set, callbacks: Sequence[Callback]) -> str | None:
+        """Tell everyone; gives the name of what a callback has changed, if one has: then it is part of the program."""
         widths = [float((p.upper - p.lower).mean()) for p in self.certified.parameters()]  # type: ignore[attr-defined]
         width = sum(widths) / len(widths)
         middle = float(loss.form.center)
         step = Step(number, len(self.batches), middle, width, self.certified, self.nominal, self.record)
+        before = self.program.models()
         for callback in callbacks:
             with space_of(self.certified).aside():
                 callback(step)
+        changed = self.program.changed_since(before)
+        if changed is not None:
+            acting = [callback for callback in callbacks if not only_looks.marks(callback)]
+            self.record["identity"] = {**self.record["identity"], "callbacks": of_value(acting)}
+            self.tripwire.step(number)
+        return changed
 
 
 def _forget_gradients(optimizer: torch.optim.Optimizer, args: object, kwargs: object) -> None:
