@@ -166,10 +166,12 @@ class Ensemble:
         return Withstood(found.label, found.withstood, "k", float(self.samples))
 
     def _classes(self, x: Given, threat: Threat) -> int:
-        certificate = self.members[0][0]._in_evaluation_mode()
-        with torch.no_grad():
-            outputs = certificate._plain(certificate._checked(x, threat)[:1], threat)
-        return max(2, outputs.shape[1])
+        """Of all members: one may know more of them than another."""
+        found = [2]
+        for certificate in (certificates[0]._in_evaluation_mode() for certificates in self.members):
+            with torch.no_grad():
+                found.append(certificate._plain(certificate._checked(x, threat)[:1], threat).shape[1])
+        return max(found)
 
     # --- files --------------------------------------------------------------------------------------------------------
 

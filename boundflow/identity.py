@@ -113,6 +113,7 @@ def of_program(
         **of_recipe(recipe),
         "loss": of_value((recipe.loss, loss)),
         "threat": of_value(threat),
+        "default dtype": of_value(torch.get_default_dtype()),  # of numbers that a program makes
         **{f"{VERSION}{name}": version for name, version in versions().items()},
     }
 

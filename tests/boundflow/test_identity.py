@@ -316,6 +316,17 @@ def test_other_versions_are_other_runs(library: str, begun: Path, monkeypatch: p
         certified(others(), checkpoint=begun, resume=True)
 
 
+def test_numbers_that_a_program_makes_in_another_precision(begun: Path) -> None:
+    given = others()
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(torch.float64)  # torch.tensor(0.1) is another number
+    try:
+        with pytest.raises(bf.DifferentRuns, match="default dtype is another"):
+            certified(given, checkpoint=begun, resume=True)
+    finally:
+        torch.set_default_dtype(before)
+
+
 # --- threats ----------------------------------------------------------------------------------------------------------
 
 

@@ -200,3 +200,17 @@ def test_ensembles_that_cannot_be() -> None:
     certificate = bf.certify(network(), (x, y), threat=Linf(0.1), **RECIPE)
     with pytest.raises(bf.BoundFlowError, match="one budget"):
         bf.Ensemble([[certificate]])
+
+
+def test_members_that_know_of_more_classes_than_the_first() -> None:
+    x = torch.randn(12, 3, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    y, parts = (x[:, 0] > 0).long(), [torch.arange(part, 12, 3) for part in range(3)]
+    members = []
+    for part, outputs in zip(parts, (2, 3, 3), strict=True):
+        model = torch.nn.Linear(3, outputs).double()
+        with torch.no_grad():
+            model.bias.copy_(100.0 * torch.arange(outputs))  # the last class, whatever the input is
+        members.append([bf.certify(model, (x[part], y[part]), threat=flips(1), loss="ce", progress=False)])
+    vote = bf.Ensemble.of(members, (x, y), parts).predict(x)
+    assert vote.classes == 3 and vote.label.tolist() == [2] * 12
+    assert vote.members.tolist() == [[1, 2, 2]] * 12
