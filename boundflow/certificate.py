@@ -252,26 +252,25 @@ class Certificate:
         return True
 
     def _rehearse(self, x: Tensor, chunk: int) -> None:
-        """The first answer without the threat, where sets are as wide as rounding (`tripwire.py`)."""
-        self._require_settled(x, chunk)
-        if self._rehearsed or self.model is None or not self._outward:
-            return
-        some = x[: 2 * chunk]
-        with torch.no_grad():
-            plain = self.nominal(some.clone())
-            found = [tripwire.rehearsed_answers(self.nominal, part) for part in torch.split(some, chunk)]
-        known = [part for part in found if part is not None]
-        if len(known) == len(found):
-            lower, upper = (torch.cat(side) for side in zip(*known, strict=True))
-            tripwire.check_answers(lower, upper, plain, without_threat=True)
+        """The first answer, and the first for so many inputs, without the threat: as wide as rounding (`tripwire.py`).
 
-    def _require_settled(self, x: Tensor, chunk: int) -> None:
-        """Refuse a network that draws, or changes state, for so many inputs at a time: it was tried with a few."""
+        A network that draws, or changes state, for so many at a time is refused: it was tried with a few.
+        """
+        asked = [] if self._rehearsed else [x[: 2 * chunk]]
         sizes = {min(chunk, len(x)), len(x) % chunk} - {0} - self._tried
         if sizes and not needs_no_trial(self.nominal, x):
-            for size in sizes:
+            for size in sorted(sizes):
                 require_settled(self.nominal, x[:size])
-        self._tried |= sizes
+                asked.append(x[:size])
+            self._tried |= sizes
+        for some in asked if self.model is not None and self._outward else ():
+            with torch.no_grad():
+                plain = self.nominal(some.clone())
+                found = [tripwire.rehearsed_answers(self.nominal, part) for part in torch.split(some, chunk)]
+            known = [part for part in found if part is not None]
+            if len(known) == len(found):
+                lower, upper = (torch.cat(side) for side in zip(*known, strict=True))
+                tripwire.check_answers(lower, upper, plain, without_threat=True)
 
     @property
     def _outward(self) -> bool:

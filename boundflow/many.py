@@ -102,8 +102,7 @@ class _Together:
             for place, run in enumerate(self.runs):
                 with run.program.step(index[place]):
                     run._on_observed(index[place], number)
-                    if number == 0:
-                        run.tripwire.rehearse(1, run.prepared.model, run._rehearsed)
+                    run.rehearse(index[place], number)
                     self._by_rules(place, index[place], number, watched=True)
         if len(batches) > FIRST:
             self._collect()
@@ -147,6 +146,8 @@ class _Together:
         rounding.require_full_precision(self.tiny)  # as the rules do at every product
         known = self._functions.get(index.size(1))
         with self.runs[self.first].program.step(index[self.first]) if known is None else nullcontext():
+            if known is None:
+                self.runs[self.first].rehearse(index[self.first], number)
             plain_step, step = known or self._traced(index)
         with torch.no_grad():
             self.plain = list(plain_step(index, self.observed, self.targets, *self.kept, *self.plain))

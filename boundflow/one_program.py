@@ -58,9 +58,13 @@ class OneProgram:
             self._require_not_drawn(before, index)
             raise
         self._require_not_drawn(before, index)
-        if len(index) not in self._lengths:
+        if self.is_new(index):
             self._lengths.add(len(index))
             self.require_as_found()
+
+    def is_new(self, index: Tensor) -> bool:
+        """Whether there was no batch of this length yet."""
+        return len(index) not in self._lengths
 
     def optimizer_step(self) -> AbstractContextManager[None]:
         """Around a plain step of the optimizer: closely watched once somebody draws."""

@@ -47,7 +47,7 @@ from .shared_checkpoint import SharedCheckpoint
 from .shares import Shares
 from .symbols import Symbols
 from .threats import Lifted, Linf, Threat
-from .training_state import space_of
+from .training_state import Trainer, space_of
 from .tripwire import Tripwire
 
 if TYPE_CHECKING:
@@ -249,9 +249,8 @@ class _Run:
             void_at_step, loss = made.void_at_step, None
             with self.program.step(index):
                 self._on_observed(index, number)
-                if number == 0:
-                    self.tripwire.rehearse(1, self.prepared.model, self._rehearsed)
                 if void_at_step is None:
+                    self.rehearse(index, number)
                     try:
                         loss = self._next(index, number)
                         if self.compiled is not None and (shown or number + 1 == len(self.batches)):
@@ -307,16 +306,19 @@ class _Run:
 
     def _on_observed(self, index: Tensor, number: int) -> None:
         """A step of ordinary training."""
-        model, prepared, clip = self.nominal, self.prepared, self.prepared.recipe.clip_gradients
+        self._plainly(self.observed, index, number)
+
+    def _plainly(self, trainer: Trainer, index: Tensor, number: int) -> None:
+        model, prepared, clip = trainer.model, self.prepared, self.prepared.recipe.clip_gradients
 
         def backward(index: Tensor) -> Tensor:
             batch = Lifted(prepared.observed[index], prepared.y[index], None)
             return self._backward(model, prepared.weighted(batch, index), number, None)
 
-        self.observed.optimizer.zero_grad()
+        trainer.optimizer.zero_grad()
         clipped_gradients(model, index, backward, clip, None) if clip is not None else backward(index)
         with self.program.optimizer_step():
-            self.observed.step()
+            trainer.step()
 
     def _on_sets(self, index: Tensor, number: int) -> Tensor:
         """The same step on sets, without that of the schedule; gives the loss before it."""
@@ -331,8 +333,18 @@ class _Run:
         self.sets.optimizer.step()
         return loss
 
-    def _rehearsed(self, model: nn.Module) -> None:
-        """The first step on sets as wide as rounding: every sample is as observed."""
+    def rehearse(self, index: Tensor, number: int) -> None:
+        """The first step, and the first of every length, without the threat: a network may do something else there."""
+        if not self.program.is_new(index):
+            return
+        model, plain = self.prepared.model, self.nominal
+        if number:
+            plain = copy.deepcopy(model)
+            self._plainly(self.prepared.recipe.trainer(plain), index, number)
+        self.tripwire.rehearse(number + 1, model, plain, lambda made: self._rehearsed(made, index, number))
+
+    def _rehearsed(self, model: nn.Module, index: Tensor, number: int) -> None:
+        """A first step on sets as wide as rounding: every sample is as observed."""
         prepared, removable = self.prepared, self.prepared.threat.touches("weights")
 
         def lifted(index: Tensor) -> Lifted:
@@ -341,7 +353,7 @@ class _Run:
             return prepared.weighted(Lifted(exact(x), prepared.targets[index], weights), index)
 
         trainer = prepared.recipe.trainer(model)
-        self._gradients(model, space_of(model), lifted, None, self.batches[0], 0)
+        self._gradients(model, space_of(model), lifted, None, index, number)
         trainer.step()
 
     def _gradients(
@@ -402,7 +414,8 @@ class _Run:
         if changed is not None:
             acting = [callback for callback in callbacks if not only_looks.marks(callback)]
             self.record["identity"] = {**self.record["identity"], "callbacks": of_value(acting)}
-            self.tripwire.step(number)
+            if number == len(self.batches):  # or the next step is compared
+                self.tripwire.step(number)
         return changed
 
 

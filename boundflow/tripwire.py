@@ -117,8 +117,11 @@ class Tripwire:
                 if not bool(held.all()):
                     raise OutsideBounds(f"{name} of the plain model left its bounds at step {number}. {REASONS}")
 
-    def rehearse(self, number: int, model: nn.Module, step: Callable[[nn.Module], None]) -> None:
-        """Make a step without the threat, on sets as wide as rounding, and hold the plain outcome against it."""
+    def rehearse(self, number: int, model: nn.Module, plain: nn.Module, step: Callable[[nn.Module], None]) -> None:
+        """Make a step without the threat, on sets as wide as rounding, and hold the plain outcome against it.
+
+        ``model`` is as it was before that step, and ``plain`` as it is after it.
+        """
         if not self.outward:
             return
         rehearsed = lift(copy.deepcopy(model))
@@ -126,7 +129,7 @@ class Tripwire:
             step(rehearsed)
         except BoundFlowError:
             return  # what has no bounds without the threat has none with it, and the run itself says so
-        for name, sets, value in _pairs(self.nominal, rehearsed):
+        for name, sets, value in _pairs(plain, rehearsed):
             if not bool(_inside(sets, value)):
                 raise OutsideBounds(
                     f"{name} of the plain model left its bounds at step {number}, on the data as observed, where sets "

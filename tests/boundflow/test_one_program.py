@@ -102,6 +102,34 @@ def test_answers_for_another_number_of_inputs(name: str) -> None:
             asked()
 
 
+class FallsBack(nn.Module):
+    """Does something simpler for few samples, where an operator is not there."""
+
+    def __init__(self, in_training: bool):
+        super().__init__()
+        self.inner, self.in_training = linear(), in_training
+
+    def forward(self, x: Tensor) -> Tensor:
+        if self.training is self.in_training and len(x) == 10:
+            try:
+                return torch.erfinv(0.1 * torch.tanh(self.inner(x)))
+            except bf.UnsupportedOperator:
+                pass
+        return self.inner(x)
+
+
+@pytest.mark.parametrize("domain", ["interval", "zonotope"])
+def test_a_batch_of_another_length_that_sets_do_otherwise(domain: str) -> None:
+    with pytest.raises(bf.OutsideBounds, match="on the data as observed, where sets are as wide as rounding"):
+        certified(FallsBack(in_training=True), domain=domain)
+    with pytest.raises(bf.OutsideBounds, match="on the data as observed"):
+        bf.certify_many([FallsBack(in_training=True)], (X, Y), threats=[Linf(0.1)], compile=True, **RECIPE)
+    certificate = certified(FallsBack(in_training=False), domain=domain)
+    certificate.predict(X[:5])
+    with pytest.raises(bf.OutsideBounds, match="on the inputs as observed"):
+        certificate.predict(X[:10])
+
+
 # --- what both runs share ---------------------------------------------------------------------------------------------
 
 COUNT = [0]
