@@ -66,8 +66,7 @@ def of_model(model: nn.Module) -> Identity:
     saved = [sorted(module._non_persistent_buffers_set) for module in modules.values()]
     found = {
         "layers": of_value((shapes, tied)),
-        "code of the layers": of_value([type(module) for module in modules.values()]),
-        "hooks of the layers": of_value([hooks(module) for module in modules.values()]),
+        **of_code(model),
         "modes of the layers": of_value([module.training for module in modules.values()]),
         "trained parameters": of_value([value.requires_grad for value in parameters.values()]),
         "frozen parameters": of_tensors(*frozen),
@@ -78,6 +77,15 @@ def of_model(model: nn.Module) -> Identity:
         if held:
             found[attributes_of(name)] = of_value(held)
     return found
+
+
+def of_code(model: nn.Module) -> Identity:
+    """What the layers of a network do, and what their code reads."""
+    modules = dict(model.named_modules(remove_duplicate=False)).values()
+    return {
+        "code of the layers": of_value([type(module) for module in modules]),
+        "hooks of the layers": of_value([hooks(module) for module in modules]),
+    }
 
 
 def attributes_of(path: str) -> str:

@@ -34,8 +34,6 @@ from .prepared import TRIED, Prepared
 from .training_state import Trainer
 
 TWISTER = 2500  # bytes of the state of numpy's generator: 624 numbers and a position
-# what a training rests on that is code, and what that reads
-CODE = (*sorted(identity.OF_CODE - {"layers"}), "optimizer", "schedule", "loss")
 OPTIMIZER = "in a step of the optimizer, so plain training and training on sets would not draw the same"
 
 
@@ -120,10 +118,11 @@ class OneProgram:
     def _changed_code(self) -> str | None:
         """Which code, or what it reads, is no longer what it was; what cannot be compared is not known to change."""
         recipe, then = self.prepared.recipe, self.prepared.identity
-        known = {name: then[name] for name in CODE if not then[name].startswith(identity.NOT_COMPARED)}
-        loss = identity.of_value((recipe.loss, LOSSES[recipe.loss]))
-        now = {**identity.of_model(self.observed.model), **identity.of_recipe(recipe), "loss": loss}
-        return next((name for name, digest in known.items() if now[name] != digest), None)
+        now = identity.of_code(self.observed.model)
+        now |= {name: identity.of_value(getattr(recipe, name)) for name in ("optimizer", "schedule")}
+        now["loss"] = identity.of_value((recipe.loss, LOSSES[recipe.loss]))
+        known = [name for name in now if not then[name].startswith(identity.NOT_COMPARED)]
+        return next((name for name in known if now[name] != then[name]), None)
 
     def _require_not_drawn(self, before: tuple[Any, ...], index: Tensor) -> None:
         """Refuse a forward pass that draws from a generator of the process for these samples; others may have."""
