@@ -34,6 +34,7 @@ from .errors import (
 )
 from .lift import ball, centers, interval, lift
 from .many import certify_many
+from .optimum import OptimumCertificate, certify_optimum
 from .prediction import Accuracy, Prediction
 from .progress import Step, only_looks
 from .recipe import Recipe
@@ -59,6 +60,7 @@ __all__ = [
     "MixedSymbols",
     "MixedTensors",
     "NoSmallerThreat",
+    "OptimumCertificate",
     "OutsideBounds",
     "PlainTarget",
     "Prediction",
@@ -84,6 +86,7 @@ __all__ = [
     "centers",
     "certify",
     "certify_many",
+    "certify_optimum",
     "check",
     "curve",
     "errors",

@@ -1,0 +1,15 @@
+"""Certificates of models that have converged: the optimum of a convex objective on fixed features is enclosed itself.
+
+certify.py      `certify_optimum`                      certificate.py  what it answers
+answers.py      bounds of logits and leads             features.py     features that see no label
+squared.py      squared loss, where bounds are exact   ranges.py       other losses: where training logits can go
+linearised.py   how far a logit of the optimum moves   losses.py       losses of one logit: chords and secants
+changes.py      what a threat lets each row add        fitting.py      the optimum of the observed data
+rows.py         the training rows, scaled              inverse.py      directions, and what floats leave of them
+"""
+
+from .certificate import OptimumCertificate
+from .certify import certify_optimum
+from .features import KernelFeatures, RandomFeatures
+
+__all__ = ["KernelFeatures", "OptimumCertificate", "RandomFeatures", "certify_optimum"]

@@ -1,0 +1,77 @@
+"""Directions in which the optimum is asked about: what has to be tilted, and how far, to move a logit.
+
+For ``M Delta = -b`` and any direction a, every vector v gives ``<a, Delta> = -<v, b> + <a - M v, Delta>``. So v need
+only be near ``M^-1 a``: a Cholesky factor in floats finds it, and what it leaves, ``|a - M v|``, is paid for by a bound
+of |Delta|. With M^ the float matrix and ``d_p = sqrt(M_pp)``, Cauchy and Schwarz give ``sum_i s_i |x_ip| |x_iq| <= d_p
+d_q``, so in any order of summation
+
+    |M - M^|  <=  gamma_n d d^T        and        |a - M v|  <=  |a - M^ v| + gamma (|a| + |d| (d |v|)).
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from .. import rounding
+from .rows import Rows, length, up
+
+BLOCK, BAND = 1024, 512  # rows and columns of the products that are made at a time
+
+
+class Directions(NamedTuple):
+    """Vectors v, one a row, upper bounds of their lengths, and how much of what was asked they leave, at most."""
+
+    vectors: Tensor
+    lengths: Tensor
+    left: Tensor
+
+    def at(self, places: slice | Tensor) -> Directions:
+        return Directions(self.vectors[places], self.lengths[places], self.left[places])
+
+
+class Inverse:
+    """``M = sum_i s_i x_i x_i^T + diag(ridge)``, factored."""
+
+    def __init__(self, rows: Rows, slopes: Tensor):
+        self.slopes = slopes
+        self.matrix, summands = gram(rows.inputs, slopes)
+        self.matrix.diagonal().add_(rows.ridge)
+        self.summands = summands + 1
+        diagonal = self.matrix.diagonal()
+        self.moduli = up(diagonal.clamp_min(0.0).sqrt(), self.summands)
+        self.factor, info = torch.linalg.cholesky_ex(self.matrix)
+        self.singular = bool(info != 0)
+        self.least = rows.least_eigenvalue(slopes)
+
+    def of(self, asked: Tensor) -> Directions:
+        """What solves ``M v = a`` nearly, for every row a."""
+        if self.singular:
+            vectors = torch.zeros_like(asked)
+        else:
+            vectors = torch.cholesky_solve(asked.T, self.factor).T.contiguous()
+            vectors += torch.cholesky_solve((asked - vectors @ self.matrix).T, self.factor).T
+        lengths = length(vectors)
+        remainder = length(asked - vectors @ self.matrix)
+        charge = rounding.of_ours(self.summands + len(self.matrix), asked.dtype)
+        moduli = vectors.abs() @ self.moduli
+        left = remainder + charge * (length(asked) + float(length(self.moduli)) * moduli) * (1 + charge)
+        return Directions(vectors, lengths, left + rounding.tiny(self.summands, asked.dtype))
+
+
+def gram(inputs: Tensor, slopes: Tensor) -> tuple[Tensor, int]:
+    """``sum_i s_i x_i x_i^T``, and through how many roundings a summand goes.
+
+    Blocks of rows are added up one after the other, so that there are few: those of a product of a block, and one for
+    each block. Of products only those above the diagonal are made.
+    """
+    n, width = inputs.shape
+    total = inputs.new_zeros(width, width)
+    for begin in range(0, n, BLOCK):
+        part = inputs[begin : begin + BLOCK]
+        weighted = (part * slopes[begin : begin + BLOCK, None]).T
+        for first in range(0, width, BAND):
+            total[first : first + BAND, first:] += weighted[first : first + BAND] @ part[:, first:]
+    return torch.triu(total) + torch.triu(total, 1).T, min(n, BLOCK) + -(-n // BLOCK) + 1
