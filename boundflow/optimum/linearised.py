@@ -18,6 +18,7 @@ eigenvalue)`` (`rows.py`), times |Delta| in the norm of M, which is |M Delta| in
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
@@ -84,7 +85,7 @@ class Linearised:
         Rows that would raise it have terms of 0, or, if ``signed``, the least they raise it by as a negative one.
         """
         fixed = self._fixed(asked.directions, direction)
-        still = None if self.still is None else _most(asked.weighted, self.still[:, 0], self.still[:, 1])
+        still = None if self.still is None else _most(asked.weighted, *_along(self.still, direction))
         if still is not None:
             rounded = rounding.of_ours(still.shape[1] + 2, still.dtype) * still.abs().sum(1)
             lost = float(up(self._missed * self.rows.weights @ self.rows.norms, still.shape[1] + 4))
@@ -123,7 +124,8 @@ class Linearised:
         if self.changed is None:
             return low, high
         slack = rounding.of_ours(2, low.dtype)
-        low, high = low + self.changed[:, 0], high + self.changed[:, 1]
+        least, most = _along(self.changed, direction)
+        low, high = low + least, high + most
         return low - slack * low.abs(), high + slack * high.abs()
 
     def _fixed(self, directions: Directions, direction: Tensor) -> Tensor:
@@ -146,7 +148,7 @@ class Linearised:
         return (
             float("inf")
             if least <= 0
-            else self.reach(direction) / least**0.5 * (1 + rounding.of_ours(4, torch.float64))
+            else self.reach(direction) / math.sqrt(least) * (1 + rounding.of_ours(4, torch.float64))
         )
 
     def _along(self, direction: Tensor) -> tuple[Tensor, Tensor]:
@@ -187,6 +189,12 @@ class Linearised:
     def _remainders(self) -> float:
         """How long ``sum_i w_i e_i x_i`` of the rows that stand as observed can be, in the norm of M^-1."""
         return float(up(self._missed @ self._pulls, len(self.rows) + 4))
+
+
+def _along(missed: Tensor, direction: Tensor) -> tuple[Tensor, Tensor]:
+    """The interval (n, 2) of what slopes miss in a logit, along a direction of one logit, which is 1 or -1."""
+    low, high = missed[:, 0], missed[:, 1]
+    return (low, high) if float(direction[0]) > 0 else (-high, -low)
 
 
 def _most(weighted: Tensor, low: Tensor, high: Tensor) -> Tensor:

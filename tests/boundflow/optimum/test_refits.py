@@ -1,0 +1,97 @@
+"""Optima of poisoned data, found by an oracle of their own, lie inside: all losses, weights, intercepts, odd data."""
+
+from __future__ import annotations
+
+import os
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import boundflow as bf
+from boundflow.threats import AtMost, Labels
+
+from .refits import optimum  # type: ignore[import-not-found]
+
+THOROUGH = bool(os.environ.get("BOUNDFLOW_THOROUGH"))
+PROBLEMS, REFITS = (400, 256) if THOROUGH else (12, 40)
+LOSSES = ("squared", "logistic", "squared_hinge", "huber")
+
+
+def problem(seed: int, loss: str):
+    """Rows that may be nearly separable, collinear or badly scaled, targets, weights, a ridge, and test rows."""
+    rng = np.random.RandomState(seed)
+    n, d = rng.randint(6, 60), rng.randint(1, 6)
+    x = rng.randn(n, d)
+    kind = rng.randint(4)
+    if kind == 1:
+        x[:, -1] = x[:, 0] * (1 + 1e-9)
+    if kind == 2:
+        x *= 10.0 ** rng.randint(-4, 5, d)
+    if kind == 3:
+        x[:, 0] += 4 * np.sign(x[:, 0])
+    y = x[:, 0] / (np.abs(x[:, 0]).max() + 1e-9) + 0.1 * rng.randn(n)
+    y = y if loss in ("squared", "huber") else (y > 0).astype(float)
+    weights = rng.choice([1.0, 0.0, 3.0, 0.3], n, p=[0.7, 0.1, 0.1, 0.1])
+    weights[:2] = 1.0
+    free = loss in ("squared", "logistic") and bool(rng.randint(2))
+    test = np.r_[x[:3], rng.randn(4, d) * np.abs(x).max(0)]
+    return rng, x, y, weights, 10.0 ** rng.uniform(-3, 0.5), free, test
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+@pytest.mark.parametrize("seed", range(PROBLEMS))
+def test_refits_are_inside(seed: int, loss: str) -> None:
+    rng, x, y, weights, l2, free, test = problem(seed, loss)
+    n, k = len(x), int(rng.randint(1, 4))
+    numbers = loss in ("squared", "huber")
+    targets = torch.tensor(y) if numbers else torch.tensor(y).long()
+    threat = AtMost(k, Labels(0.7) if numbers else Labels())
+    certificate = bf.certify_optimum(
+        nn.Linear(x.shape[1], 1), (torch.tensor(x), targets), threat=threat, loss=loss, l2=l2,
+        penalise_bias=not free, sample_weights=weights, width=0.4,
+    )  # fmt: skip
+    found = certificate.predict(test)
+    low, high = found.lower[:, 0].numpy(), found.upper[:, 0].numpy()
+    if not np.isfinite(low).all():
+        return  # nothing is claimed
+    rows, asked = np.c_[x, np.ones(n)], np.c_[test, np.ones(len(test))]
+    ridge = np.array([l2 * n] * x.shape[1] + [0.0 if free else l2 * n])
+    coefficients = certificate.coefficients()
+    for _ in range(REFITS):
+        other, places = y.copy(), rng.choice(n, k, replace=False)
+        other[places] = other[places] + rng.choice([-0.7, 0.7, 0.3], k) if numbers else 1 - other[places]
+        theta, left = optimum(loss, rows, other, weights, ridge, 0.4)
+        if left > 1e-6 * n:
+            continue
+        slack = 1e-7 * (1 + np.abs(asked) @ np.abs(theta))
+        answers = asked @ theta
+        assert (answers >= low - slack).all() and (answers <= high + slack).all()
+        slack = 1e-6 * (1 + np.abs(theta))
+        assert (theta >= coefficients[0][0].numpy() - slack).all() and (theta <= coefficients[1][0].numpy() + slack).all()
+
+
+@pytest.mark.parametrize("k", [1, 2])
+def test_one_more_wrong_label_never_gives_less(k: int) -> None:
+    _, x, y, _, _, _, test = problem(5, "logistic")
+    data = torch.tensor(x), torch.tensor(y).long()
+    few, more = (
+        bf.certify_optimum(nn.Linear(x.shape[1], 1), data, threat=AtMost(count, Labels()), loss="logistic", l2=1.0)
+        for count in (k, k + 1)
+    )
+    slack = 1e-9
+    assert (few.predict(test).lower >= more.predict(test).lower - slack).all()
+
+
+def test_bounds_of_every_budget_are_those_of_withstands() -> None:
+    rng = np.random.RandomState(3)
+    x = rng.randn(60, 3)
+    y, test = torch.tensor((x[:, 0] + 0.3 * rng.randn(60) > 0).astype(int)), rng.randn(40, 3)
+    made = {
+        k: bf.certify_optimum(nn.Linear(3, 1), (torch.tensor(x), y), threat=AtMost(k, Labels()), loss="logistic", l2=0.3)
+        for k in (1, 2, 4)
+    }
+    value = made[4].withstands(test).value
+    for k in (1, 2):
+        assert torch.equal(value >= k, made[k].predict(test).certified)
