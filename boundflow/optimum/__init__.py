@@ -6,6 +6,7 @@ squared.py      squared loss, where bounds are exact   ranges.py       other los
 linearised.py   how far a logit of the optimum moves   losses.py       losses of one logit: chords and secants
 changes.py      what a threat lets each row add        fitting.py      the optimum of the observed data
 rows.py         the training rows, scaled              inverse.py      directions, and what floats leave of them
+branching.py    which rows are wrong, one after the other
 """
 
 from .certificate import OptimumCertificate

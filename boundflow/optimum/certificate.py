@@ -25,7 +25,10 @@ from ..prediction import Accuracy, Prediction, classes, share
 from ..threats import Linf, Threat
 from ..withstanding import Curve, Withstood, curve_of
 from .answers import Answers, Inputs, Optimum, at, difference
+from .branching import Branched, branched
 from .linearised import largest_budget
+from .losses import Logistic
+from .ranges import Observed
 from .squared import SquaredOptimum
 
 
@@ -62,14 +65,23 @@ class OptimumCertificate:
         clip: tuple[float, float] | None = None,
         *,
         threat: Threat | None = None,
+        seconds: float = 0.0,
     ) -> Prediction:
-        """Answers for inputs of which every feature may have moved by at most ``epsilon``, or by another threat."""
+        """Answers for inputs of which every feature may have moved by at most ``epsilon``, or by another threat.
+
+        ``seconds``: so long, answers of the logistic loss that stay open are looked at further (`branching.py`).
+        """
         inputs, plain = self._inputs(x, epsilon, clip, threat)
         lower, upper, lead = zip(*(self._bounds(optimum, inputs, plain, None) for optimum in self.optima), strict=True)
         low, high = torch.stack(lower).amin(0), torch.stack(upper).amax(0)
         if self.regression:
             return Prediction(plain, torch.isfinite(high - low).all(1), low, high)
         leads = torch.stack(lead).amin(0)
+        open_ = (leads.amax(1) <= 0).nonzero()[:, 0]
+        if seconds and len(open_):
+            leads = leads.clone()
+            label = classes(plain[open_])
+            leads[open_, label] = self.branched([own.at(open_) for own in inputs], label, seconds).lead
         margin, label = leads.max(1)
         certified = margin > 0
         return Prediction(torch.where(certified, label, classes(plain)), certified, low, high, leads)
@@ -151,6 +163,25 @@ class OptimumCertificate:
             ends.append(torch.stack([torch.stack(side) * optimum.rows.scale for side in zip(*pairs, strict=True)]))
         found = torch.stack(ends)
         return found[:, 0].amin(0), found[:, 1].amax(0)
+
+    def changeable(self, x: Given, seconds: float = 60.0) -> Branched:
+        """Which predictions are certain and which can be changed, as far as is found out within so long.
+
+        For the logistic loss and one ridge. ``lead`` is a lower bound where a prediction is certain; ``ended`` says
+        that nothing is open but what roundings leave.
+        """
+        self._require_classes("what can be changed")
+        inputs, plain = self._inputs(x, 0.0, None, None)
+        return self.branched(inputs, classes(plain), seconds)
+
+    def branched(self, inputs: list[Inputs], label: Tensor, seconds: float) -> Branched:
+        """Decide inputs by branching on the rows that are wrong."""
+        first, budget = self.optima[0], self.optima[0].changes.budget
+        if len(self.optima) > 1 or not isinstance(first, Observed) or not isinstance(first.loss, Logistic):
+            raise BoundFlowError("branching is for the logistic loss with one ridge; squared loss needs none")
+        if budget is None:
+            raise NoSmallerThreat("branching is for one budget: write AtMost(k, Labels())")
+        return branched(first, inputs[0], label, budget, seconds)
 
     # --- inside -----------------------------------------------------------------------------------------------------
 

@@ -74,7 +74,9 @@ class Changes:
     def within(self, budget: int) -> Changes:
         """The same with another budget."""
         clauses = (
-            clause if clause.budget is None else Clause(clause.touched, budget, clause.allowed, clause.radius)
+            clause
+            if clause.budget is None
+            else Clause(clause.touched & (budget > 0), budget, clause.allowed, clause.radius)
             for clause in self.clauses
         )
         return Changes(tuple(clauses), self.targets, self.classes)

@@ -144,12 +144,9 @@ class Linearised:
 
     def distance(self, direction: Tensor) -> float:
         """An upper bound of |Delta| along a direction in the space of logits."""
-        least = self.inverse.least
-        return (
-            float("inf")
-            if least <= 0
-            else self.reach(direction) / math.sqrt(least) * (1 + rounding.of_ours(4, torch.float64))
-        )
+        if self.inverse.least <= 0:
+            return math.inf
+        return self.reach(direction) / math.sqrt(self.inverse.least) * (1 + rounding.of_ours(4, torch.float64))
 
     def _along(self, direction: Tensor) -> tuple[Tensor, Tensor]:
         """The gradient along a direction in the space of logits, and what it is off by."""
@@ -167,12 +164,12 @@ class Linearised:
         ends = self._along(direction)
         far = float(length(ends[0])) + float(length(ends[1]))
         far += self.gradient.tolerance * float(direction.abs().sum()) * float(length(self.rows.scale))
-        far = far / self.inverse.least**0.5 + self._remainders
+        far = far / math.sqrt(self.inverse.least) + self._remainders
         for clause in self.changes.clauses:
             low, high = self.moves(clause, direction)
             longest = torch.maximum(-low, high).clamp_min(0.0) * self._pulls * clause.touched
             far += float(largest(up(longest, 4)[None], clause.budget)[0])
-        return far * (1 + rounding.of_ours(8 + len(self.changes.clauses), torch.float64))
+        return float(far) * (1 + rounding.of_ours(8 + len(self.changes.clauses), torch.float64))
 
     @cached_property
     def _pulls(self) -> Tensor:

@@ -40,7 +40,7 @@ from .losses import Logistic, Loss
 from .rows import Rows, length, up
 
 PIECE = 2**23  # terms at a time
-FAR = 100.0  # no logit is followed further
+FAR = 600.0  # no logit is followed further: beyond, a sigmoid is 0 or 1 in floats, and its slopes are nothing
 WIDER, TRIES, PASSES, ENOUGH = 1.15, 24, 8, 0.02  # how guesses grow, how often, and when narrowing ends
 
 
@@ -117,9 +117,16 @@ class Observed:
 
     @staticmethod
     def of(
-        rows: Rows, changes: Changes, targets: Tensor, loss: Loss, given: Tensor | None = None, tolerance: float = 0.0
+        rows: Rows,
+        changes: Changes,
+        targets: Tensor,
+        loss: Loss,
+        given: Tensor | None = None,
+        tolerance: float = 0.0,
+        start: Tensor | None = None,
     ) -> Observed:
-        weights = fitting.newton(rows, targets, loss) if given is None else given
+        """Fitted, from a ``start``, or the given weights."""
+        weights = fitting.newton(rows, targets, loss, start) if given is None else given
         return Observed(rows, changes, targets, loss, weights, tolerance)
 
     @cached_property
@@ -218,20 +225,16 @@ class Observed:
         n = terms.shape[1]
         k = n if clause.budget is None else min(clause.budget, n)
         own = terms.gather(1, places[:, None])[:, 0]
-        positive = terms.clamp_min(0.0)
-        if k < n:
-            sums = torch.nn.functional.pad(torch.topk(positive, min(k + 1, n)).values, (1, 0)).cumsum(1)
+        positive, mine = terms.clamp_min(0.0), own.clamp_min(0.0)
+        if not 0 < k < n:
+            sums = positive.sum(1, keepdim=True) * min(k, 1)
+            others = fewer = (sums[:, 0] - mine).clamp_min(0.0)
         else:
-            total = positive.sum(1, keepdim=True)
-            sums = total
-        mine = own.clamp_min(0.0)
-        if k < n:
-            values = sums.diff(dim=1)
+            values = torch.topk(positive, k + 1).values
+            sums = torch.nn.functional.pad(values, (1, 0)).cumsum(1)
             others = torch.where(mine >= values[:, k - 1], sums[:, k + 1] - mine, sums[:, k])
             before = values[:, k - 2] if k > 1 else torch.full_like(mine, torch.inf)
             fewer = torch.where(mine >= before, sums[:, k] - mine, sums[:, k - 1])
-        else:
-            others = fewer = sums[:, 0] - mine
         slack = rounding.of_ours(k + 8, terms.dtype) * sums[:, -1] + up((k + 1) * error, 4)
         slack = slack + rounding.of_ours(4, terms.dtype) * (fixed.abs() + own.abs())
         touched = clause.touched[places]

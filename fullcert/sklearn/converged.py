@@ -100,9 +100,13 @@ class CertifiedModel:
     def __init__(self, model: Any, steps: Pipeline | None, certificate: OptimumCertificate, classes: np.ndarray | None):
         self.model, self.steps, self.certificate, self.classes = model, steps, certificate, classes
 
-    def predict(self, X: Any, epsilon: Any = 0.0) -> CertifiedLabels | CertifiedValues:
-        """Labels or values, with what holds for every allowed dataset. ``epsilon`` is in units that reach the model."""
-        found = self.certificate.predict(self._asked(X), epsilon)
+    def predict(self, X: Any, epsilon: Any = 0.0, seconds: float = 0.0) -> CertifiedLabels | CertifiedValues:
+        """Labels or values, with what holds for every allowed dataset.
+
+        ``epsilon`` is in units that reach the model. ``seconds``: so long, labels of a LogisticRegression that stay
+        open are looked at further.
+        """
+        found = self.certificate.predict(self._asked(X), epsilon, seconds=seconds)
         lower, upper = (conventional(bound.numpy()) for bound in (found.lower, found.upper))
         if self.classes is None:
             return CertifiedValues(conventional(found.label.numpy()), lower, upper, upper - lower)

@@ -71,7 +71,9 @@ def test_targets_that_are_numbers() -> None:
     found = certificate.predict(test)
     np.testing.assert_allclose(found.lower[:, 0], made @ y - reach, rtol=0, atol=1e-12)
     np.testing.assert_allclose(found.upper[:, 0], made @ y + reach, rtol=0, atol=1e-12)
-    assert (found.lower[:, 0].numpy() <= made @ y - reach).all() and (found.upper[:, 0].numpy() >= made @ y + reach).all()
+    assert (found.lower[:, 0].numpy() <= made @ y - reach).all() and (
+        found.upper[:, 0].numpy() >= made @ y + reach
+    ).all()
 
 
 def test_verified_labels_are_left_alone() -> None:
@@ -79,9 +81,7 @@ def test_verified_labels_are_left_alone() -> None:
     x, y, test = rng.randn(8, 2), rng.randint(2, size=8), rng.randn(20, 2)
     data = torch.tensor(x), torch.tensor(y)
     certificate = bf.certify_optimum(nn.Linear(2, 2), data, threat=AtMost(2, Labels()), l2=0.1)
-    only = bf.certify_optimum(
-        nn.Linear(2, 2), data, threat=AtMost(2, Labels().on(samples=[0, 3, 5])), l2=0.1
-    )
+    only = bf.certify_optimum(nn.Linear(2, 2), data, threat=AtMost(2, Labels().on(samples=[0, 3, 5])), l2=0.1)
     found = certificate.verified([1, 2, 4, 6, 7]).predict(test)
     assert torch.equal(found.lead, only.predict(test).lead)  # type: ignore[arg-type]
     assert certificate.record["identity"]["data"] == only.record["identity"]["data"]

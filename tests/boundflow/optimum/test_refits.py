@@ -69,7 +69,9 @@ def test_refits_are_inside(seed: int, loss: str) -> None:
         answers = asked @ theta
         assert (answers >= low - slack).all() and (answers <= high + slack).all()
         slack = 1e-6 * (1 + np.abs(theta))
-        assert (theta >= coefficients[0][0].numpy() - slack).all() and (theta <= coefficients[1][0].numpy() + slack).all()
+        assert (theta >= coefficients[0][0].numpy() - slack).all() and (
+            theta <= coefficients[1][0].numpy() + slack
+        ).all()
 
 
 @pytest.mark.parametrize("k", [1, 2])
@@ -89,7 +91,9 @@ def test_bounds_of_every_budget_are_those_of_withstands() -> None:
     x = rng.randn(60, 3)
     y, test = torch.tensor((x[:, 0] + 0.3 * rng.randn(60) > 0).astype(int)), rng.randn(40, 3)
     made = {
-        k: bf.certify_optimum(nn.Linear(3, 1), (torch.tensor(x), y), threat=AtMost(k, Labels()), loss="logistic", l2=0.3)
+        k: bf.certify_optimum(
+            nn.Linear(3, 1), (torch.tensor(x), y), threat=AtMost(k, Labels()), loss="logistic", l2=0.3
+        )
         for k in (1, 2, 4)
     }
     value = made[4].withstands(test).value

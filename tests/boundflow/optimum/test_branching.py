@@ -1,0 +1,51 @@
+"""Branching ends in certainty either way: against the optimum of every allowed dataset."""
+
+from __future__ import annotations
+
+import itertools
+import os
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import boundflow as bf
+from boundflow.threats import AtMost, Labels
+
+from .refits import optimum  # type: ignore[import-not-found]
+
+PROBLEMS = 60 if os.environ.get("BOUNDFLOW_THOROUGH") else 6
+
+
+@pytest.mark.parametrize("seed", range(PROBLEMS))
+def test_every_prediction_is_certain_or_changed(seed: int) -> None:
+    rng = np.random.RandomState(seed)
+    n, d, k, free = 12, int(rng.randint(1, 4)), int(rng.randint(1, 4)), bool(seed % 2)
+    x, test = rng.randn(n, d), rng.randn(12, d)
+    y = (x[:, 0] + 0.8 * rng.randn(n) > 0).astype(int)
+    y[:2] = 0, 1
+    l2 = 10.0 ** rng.uniform(-2, 0)
+    certificate = bf.certify_optimum(
+        nn.Linear(d, 1), (torch.tensor(x), torch.tensor(y)), threat=AtMost(k, Labels()), loss="logistic", l2=l2,
+        penalise_bias=not free,
+    )  # fmt: skip
+    found = certificate.changeable(test, seconds=60)
+    rows, asked = np.c_[x, np.ones(n)], np.c_[test, np.ones(len(test))]
+    ridge = np.array([l2 * n] * d + [0.0 if free else l2 * n])
+    label = (certificate.nominal(torch.tensor(test))[:, 0] > 0).numpy()
+    least = np.full(len(test), np.inf)
+    for count in range(k + 1):
+        for places in itertools.combinations(range(n), count):
+            other = y.astype(float)
+            other[list(places)] = 1 - other[list(places)]
+            if free and other.min() == other.max():
+                continue  # no optimum
+            logits = asked @ optimum("logistic", rows, other, np.ones(n), ridge)[0]
+            least = np.minimum(least, np.where(label, logits, -logits))
+    certain, changed = (found.lead > 0).numpy(), found.changed.numpy()
+    assert not (certain & (least < -1e-7)).any() and not (changed & (least > 1e-7)).any()
+    if not free:
+        clear = np.abs(least) > 1e-6
+        assert found.ended and (certain | changed)[clear].all()
+    assert (found.lead.numpy()[certain] <= least[certain] + 1e-7).all()
