@@ -198,7 +198,8 @@ class _Search:
         hull, (logits, error) = ranges.hull(), of_part.logits
         least, _ = of_part.loss.secants(logits, of_part.targets, hull[:, 0] - error, hull[:, 1] + error)
         ends = [of_part.loss.curvature(logits + hull[:, end], of_part.targets) for end in (0, 1)]
-        slopes = torch.minimum(least, torch.minimum(*ends)) * (1 - 2.0**-40) - 0.1 * error
+        slopes = torch.minimum(least, torch.minimum(*ends))
+        slopes = slopes - rounding.of_ours(32, slopes.dtype) * slopes - 0.1 * error
         return rows.least_eigenvalue(slopes.clamp_min(0.0) * rows.weights)
 
 

@@ -16,6 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from .. import rounding
 from ..audit import LEADING, Audit, Checklist
 from ..bounded import Bounded
 from ..checklist import ClauseTerms, Elements, choice
@@ -289,8 +290,7 @@ def _in_coordinates(optimum: Optimum, found: Tensor, moved: Any) -> Inputs:
         return Inputs(optimum.rows.asked(found))
     low, high = (optimum.rows.asked(end) for end in (moved.lower, moved.upper))
     center = (low + high) / 2
-    radius = torch.maximum(high - center, center - low) * (1 + 2.0**-50)
-    return Inputs(center, radius)
+    return Inputs(center, rounding.deviation(torch.stack((low, high)), center))
 
 
 def _ahead(answers: Answers, inputs: Inputs, label: Tensor) -> Tensor:
