@@ -1,16 +1,16 @@
 """Certificates of models that have converged: the optimum of a convex objective on fixed features is enclosed itself.
 
-certify.py      `certify_optimum`                      certificate.py  what it answers
-answers.py      bounds of logits and leads             features.py     features that see no label
-squared.py      squared loss, where bounds are exact   ranges.py       other losses: where training logits can go
-linearised.py   how far a logit of the optimum moves   losses.py       losses of one logit: chords and secants
-changes.py      what a threat lets each row add        fitting.py      the optimum of the observed data
-rows.py         the training rows, scaled              inverse.py      directions, and what floats leave of them
-branching.py    which rows are wrong, one after the other
+certify.py        `certify_optimum`                      optimum_certificate.py  what it answers
+logit_bounds.py   bounds of logits and leads             features.py             features that see no label
+squared.py        squared loss, where bounds are exact   ranges.py               where training logits can go, otherwise
+linearised.py     how far a logit of the optimum moves   logit_losses.py         losses of one logit: chords and secants
+changes.py        what a threat lets each row add        fitting.py              the optimum of the observed data
+training_rows.py  the training rows, scaled              inverse.py              directions, and what floats leave
+branching.py      which rows are wrong, one after the other
 """
 
-from .certificate import OptimumCertificate
 from .certify import certify_optimum
 from .features import KernelFeatures, RandomFeatures
+from .optimum_certificate import OptimumCertificate
 
 __all__ = ["KernelFeatures", "OptimumCertificate", "RandomFeatures", "certify_optimum"]

@@ -25,12 +25,12 @@ import torch
 from torch import Tensor
 
 from .. import rounding
-from .answers import Answers, Inputs
 from .changes import Changes, Clause
 from .inverse import Inverse
 from .linearised import largest
+from .logit_bounds import Answers, Inputs
 from .ranges import Observed
-from .rows import length, up
+from .training_rows import length, up
 
 WIDTH = 16  # rows that are taken one by one in a part
 BATCH = 2**27  # numbers of the products of a batch of fits
@@ -132,7 +132,10 @@ class _Search:
         if not part.wrong and not part.begin:
             self.order = self._ordered(answers, points)
         if part.budget == 1:
-            self._fit_each(part, of_part, points, left)
+            if of_part.rows.width**2 * len(of_part.rows) > BATCH:
+                left[points] = True  # too many numbers to fit every optimum
+            else:
+                self._fit_each(part, of_part, points, left)
             return []
         end = min(part.begin + WIDTH, len(self.order))
         places = range(part.begin, end)
@@ -191,7 +194,7 @@ class _Search:
         """The least eigenvalue of the second derivatives between the optima of a part."""
         rows = of_part.rows
         if not rows.free_intercept:
-            return float(rows.ridge.min())
+            return rows.least_eigenvalue(rows.weights)
         ranges = of_part.ranges()
         if ranges is None:
             return 0.0

@@ -22,19 +22,20 @@ import torch
 from torch import Tensor, nn
 
 from .. import identity, rounding
-from ..errors import BoundFlowError, UnsafePrecision
+from ..errors import BoundFlowError, UnsafePrecision, UnsupportedProgram
 from ..lift import Given
 from ..threats import Threat
 from ..version import __version__
-from .answers import Optimum
-from .certificate import OptimumCertificate, evaluated
 from .changes import Changes
-from .losses import Huber, Logistic, Loss, SquaredHinge
+from .logit_bounds import Optimum
+from .logit_losses import Huber, Logistic, Loss, SquaredHinge
+from .optimum_certificate import OptimumCertificate, evaluated
 from .ranges import Observed
-from .rows import Rows
 from .squared import SquaredOptimum
+from .training_rows import Rows
 
 SQUARED = "squared"
+ALONE, SAME = 8, 2.0**-20  # rows whose features are made alone, too, and how near these must be
 LOSSES: dict[str, Callable[..., Loss]] = {"logistic": Logistic, "squared_hinge": SquaredHinge, "huber": Huber}
 
 
@@ -108,9 +109,22 @@ def _module(features: Any) -> nn.Module | None:
 def _features(module: nn.Module | None, x: Tensor) -> Tensor:
     with torch.no_grad():
         found: Tensor = x if module is None else module(x)
-    if found.dim() != 2:
-        raise ValueError(f"features must be a row for every sample, and not of shape {tuple(found.shape)}")
-    return found
+        if found.dim() != 2 or len(found) != len(x):
+            raise ValueError(f"features must be a row for every sample, and not of shape {tuple(found.shape)}")
+        if module is not None:
+            _require_fixed(module, x, found)
+    return found.double()
+
+
+def _require_fixed(module: nn.Module, x: Tensor, found: Tensor) -> None:
+    """Refuse features that are others the second time, or in other company."""
+    if not torch.equal(module(x), found):
+        raise UnsupportedProgram("the features are others when they are made again: they draw, or keep something")
+    places = torch.linspace(0, len(x) - 1, min(len(x), ALONE)).long()
+    alone = torch.cat([module(x[place : place + 1]) for place in places.tolist()])
+    size = found.abs().amax(0) + torch.finfo(found.dtype).tiny
+    if not bool(((alone - found[places]).abs() <= SAME * size).all()):
+        raise UnsupportedProgram("the features of a row depend on the other rows: give features of one row at a time")
 
 
 def _targets(loss: str, head: nn.Linear, y: Tensor) -> tuple[int | None, Tensor]:

@@ -5,7 +5,7 @@ to the gradient of the objective. Along a direction (q, v), q in the space of lo
 
     d  =  <q, y_j - y'_j>,      between ``low_j(q)`` and ``high_j(q)`` over the targets that are allowed.
 
-A change whose size depends on where the optimum goes (`losses.py`) is asked for its own bounds of d.
+A change whose size depends on where the optimum goes (`logit_losses.py`) is asked for its own bounds of d.
 """
 
 from __future__ import annotations

@@ -12,8 +12,8 @@ from torch import Tensor
 from .. import rounding
 from .inverse import Inverse
 from .linearised import Gradient
-from .losses import Loss
-from .rows import Rows, length, up
+from .logit_losses import Loss
+from .training_rows import Rows, length, up
 
 STEPS = 100
 CLOSE = 2.0**-40  # of the largest entry of the gradient, in the size of what it is a sum of

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from .. import rounding
-from .rows import Rows, length, up
+from .training_rows import Rows, length, up
 
 BLOCK, BAND = 1024, 512  # rows and columns of the products that are made at a time
 

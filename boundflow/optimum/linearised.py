@@ -1,6 +1,6 @@
 """How far a logit of the optimum can be from that of the given weights.
 
-The optimum Theta + Delta of other data, in which the rows S have other targets, obeys (`losses.py` has the pieces)
+The optimum Theta + Delta of other data, in which the rows S have other targets, obeys (pieces: `logit_losses.py`)
 
     M Delta  =  - g0 - t - sum_(i in S) w_i d_i x_i - sum_i w_i e_i x_i,       M = sum_i w_i m_i x_i x_i^T + diag(r)
 
@@ -13,7 +13,7 @@ which lies in one interval where row i stands as observed and in another where i
 
 since every row stands as observed or does not. With squared loss there is no e, slopes are 1, and the bound is reached:
 the k largest are a dataset. ``|<s, Delta>|`` is at most |s| in the norm of M^-1, which is less than ``|s| / sqrt(least
-eigenvalue)`` (`rows.py`), times |Delta| in the norm of M, which is |M Delta| in that of M^-1.
+eigenvalue)`` (`training_rows.py`), times |Delta| in the norm of M, which is |M Delta| in that of M^-1.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from .. import rounding
 from ..budgets import few_largest
 from .changes import Changes, Clause
 from .inverse import Directions, Inverse
-from .rows import Rows, length, up
+from .training_rows import Rows, length, up
 
 
 class Gradient(NamedTuple):

@@ -36,8 +36,8 @@ from . import fitting
 from .changes import Changes
 from .inverse import Inverse
 from .linearised import Gradient, Linearised
-from .losses import Logistic, Loss
-from .rows import Rows, length, up
+from .logit_losses import Logistic, Loss
+from .training_rows import Rows, length, up
 
 PIECE = 2**23  # terms at a time
 FAR = 600.0  # no logit is followed further: beyond, a sigmoid is 0 or 1 in floats, and its slopes are nothing

@@ -17,7 +17,7 @@ from . import fitting
 from .changes import Changes
 from .inverse import Inverse
 from .linearised import Linearised
-from .rows import Rows
+from .training_rows import Rows
 
 
 @dataclass(frozen=True)

@@ -26,8 +26,8 @@ from sklearn.utils.validation import check_consistent_length, check_is_fitted, c
 from torch import nn
 
 from boundflow.audit import Audit
-from boundflow.optimum.certificate import OptimumCertificate
 from boundflow.optimum.certify import certify_optimum
+from boundflow.optimum.optimum_certificate import OptimumCertificate
 from boundflow.threats import AtMost, Labels, Threat
 from boundflow.withstanding import Curve
 from fullcert.sklearn.answers import CertifiedLabels, CertifiedValues, Withstood, conventional

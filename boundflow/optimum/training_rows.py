@@ -82,7 +82,7 @@ class Rows:
         """A lower bound of the smallest eigenvalue of ``sum_i slopes_i x_i x_i^T + diag(ridge)``."""
         n = len(self) + 8
         if not self.free_intercept:
-            return float(self.ridge.min())
+            return float(self.ridge.min()) * (1 - rounding.of_ours(4, slopes.dtype))
         least = float(self.ridge[:-1].min()) if self.width > 1 else float("inf")
         total = float(slopes.sum()) * (1 - rounding.of_ours(n, slopes.dtype))
         if total <= 0:

@@ -25,10 +25,10 @@ from ..lift import Given
 from ..prediction import Accuracy, Prediction, classes, share
 from ..threats import Linf, Threat
 from ..withstanding import Curve, Withstood, curve_of
-from .answers import Answers, Inputs, Optimum, at, difference
 from .branching import Branched, branched
 from .linearised import largest_budget
-from .losses import Logistic
+from .logit_bounds import Answers, Inputs, Optimum, at, difference
+from .logit_losses import Logistic
 from .ranges import Observed
 from .squared import SquaredOptimum
 
@@ -73,7 +73,9 @@ class OptimumCertificate:
         ``seconds``: so long, answers of the logistic loss that stay open are looked at further (`branching.py`).
         """
         inputs, plain = self._inputs(x, epsilon, clip, threat)
-        lower, upper, lead = zip(*(self._bounds(optimum, inputs, plain, None) for optimum in self.optima), strict=True)
+        lower, upper, lead = zip(
+            *(self._bounds(optimum, own, plain) for optimum, own in zip(self.optima, inputs, strict=True)), strict=True
+        )
         low, high = torch.stack(lower).amin(0), torch.stack(upper).amax(0)
         if self.regression:
             return Prediction(plain, torch.isfinite(high - low).all(1), low, high)
@@ -122,7 +124,8 @@ class OptimumCertificate:
         self._require_classes("what a prediction withstands")
         inputs, plain = self._inputs(x, epsilon, clip, threat)
         label = classes(plain)
-        found = torch.stack([self._withstood(optimum, inputs, label) for optimum in self.optima]).amin(0)
+        pairs = zip(self.optima, inputs, strict=True)
+        found = torch.stack([self._withstood(optimum, own, label) for optimum, own in pairs]).amin(0)
         return Withstood(label, found, "k", float(self._most))
 
     def curve(self, x: Given, y: Given, *, values: Sequence[float] | None = None, **asked: Any) -> Curve:
@@ -213,12 +216,9 @@ class OptimumCertificate:
                 moved = lifted if self.features is None else self.features(lifted)
         return [_in_coordinates(optimum, found, moved) for optimum in self.optima], plain
 
-    def _bounds(
-        self, optimum: Optimum, inputs: list[Inputs], plain: Tensor, budget: int | None
-    ) -> tuple[Tensor, Tensor, Tensor]:
+    def _bounds(self, optimum: Optimum, own: Inputs, plain: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Bounds of all outputs, and of the lead of every class."""
-        answers, parts = Answers(optimum, budget), []
-        own = inputs[self.optima.index(optimum)]
+        answers, parts = Answers(optimum, None), []
         for piece in answers.pieces(len(plain)):
             part = own.at(piece)
             asked = answers.asked(part)
@@ -246,24 +246,20 @@ class OptimumCertificate:
                 certain[piece] &= _ahead(answers, part, label[piece]) > 0
         return certain
 
-    def _withstood(self, optimum: Optimum, inputs: list[Inputs], label: Tensor) -> Tensor:
-        own, most = inputs[self.optima.index(optimum)], self._most
+    def _withstood(self, optimum: Optimum, own: Inputs, label: Tensor) -> Tensor:
+        """The largest budget at which each label is certain, by halving: what is certain at k is so at fewer."""
+        most = self._most
         if isinstance(optimum, SquaredOptimum):
             return _withstood_exactly(optimum, own, label, most)
         low, high = torch.full_like(label, -1), torch.full_like(label, most)
-        level = most
+        middle = high.clone()
         while bool((low < high).any()):
-            open_ = (low < high) & ((low + high + 1) // 2 == level) if level < most else low < high
-            places = open_.nonzero()[:, 0]
-            if len(places):
-                sure = self._certain([own.at(places)], label[places], level) if len(self.optima) == 1 else torch.stack(
-                    [_ahead(Answers(optimum, level), own.at(places), label[places]) > 0]
-                ).all(0)  # fmt: skip
+            for level in sorted(set(middle[low < high].tolist()), reverse=True):
+                places = ((low < high) & (middle == level)).nonzero()[:, 0]
+                sure = _ahead(Answers(optimum, level), own.at(places), label[places]) > 0
                 low[places] = torch.where(sure, level, low[places])
                 high[places] = torch.where(sure, high[places], level - 1)
-            left = low < high
-            if bool(left.any()):
-                level = int(((low + high + 1) // 2)[left].max())
+            middle = (low + high + 1) // 2
         return low
 
     @property

@@ -19,7 +19,7 @@ from torch import Tensor
 from .. import rounding
 from .changes import Changes
 from .linearised import Asked, Linearised
-from .rows import Rows, length, up
+from .training_rows import Rows, length, up
 
 PIECE = 2**24  # numbers at a time
 
@@ -83,9 +83,9 @@ class Answers:
         if self.linear is None or asked is None:
             never = torch.full_like(value, torch.inf)
             return Direction(value, torch.zeros_like(value), never)
-        size = float(q.abs() @ length(weights))
-        far = size + self.linear.distance(q)
-        charge = rounding.gamma(self.optimum.rows.width + len(q), value.dtype) * far * length(inputs.center)
+        far = float(q.abs() @ length(weights)) + self.linear.distance(q)
+        size = length(inputs.center) if inputs.radius is None else length(inputs.center) + length(inputs.radius)
+        charge = rounding.gamma(self.optimum.rows.width + len(q), value.dtype) * far * size
         if inputs.radius is not None:
             charge = charge + up(inputs.radius @ self.moduli(q), self.optimum.rows.width)
         return Direction(value, up(charge, 4), self.linear.most(self.linear.loss(asked, q), self.budget))

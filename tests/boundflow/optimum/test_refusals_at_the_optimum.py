@@ -1,0 +1,78 @@
+"""What a certificate at the optimum cannot be about is refused by name; what is given may change afterwards."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+
+import boundflow as bf
+from boundflow.threats import AtMost, Labels, Linf, Removal
+
+X, Y = torch.randn(20, 3, generator=torch.Generator().manual_seed(0), dtype=torch.float64), torch.arange(20) % 2
+
+
+def certified(**options):
+    given = {"threat": AtMost(2, Labels()), "l2": 0.1, **options}
+    return bf.certify_optimum(given.pop("head", nn.Linear(3, 2)), given.pop("data", (X, Y)), **given)
+
+
+REFUSED = {
+    "moved features": ({"threat": Linf(0.1)}, bf.BoundFlowError, "Linf.*bf.certify"),
+    "removed samples": ({"threat": AtMost(1, Removal())}, bf.BoundFlowError, "Removal.*bf.certify"),
+    "no ridge": ({"l2": 0.0}, ValueError, "above 0"),
+    "an unknown loss": ({"loss": "hinge"}, ValueError, "squared_hinge"),
+    "classes that are numbers": ({"threat": Labels(0.1)}, ValueError, "Labels\\(\\)"),
+    "too few outputs": ({"head": nn.Linear(3, 1)}, ValueError, "one output for each"),
+    "too many outputs": ({"loss": "logistic"}, ValueError, "one output"),
+    "labels that are no classes": ({"data": (X, Y + 1)}, ValueError, "from 0 to 1"),
+    "a free intercept": ({"loss": "squared_hinge", "head": nn.Linear(3, 1)}, bf.BoundFlowError, "penalise_bias"),
+    "negative weights": ({"sample_weights": -torch.ones(20)}, ValueError, "at least 0"),
+    "huge features": ({"data": (X * 1e200, Y)}, ValueError, "modulus"),
+    "features that draw": ({"features": lambda x: x + torch.rand(1)}, bf.UnsupportedProgram, "draw"),
+    "features of a batch": ({"features": lambda x: x - x.mean(0)}, bf.UnsupportedProgram, "other rows"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_refused_by_name(name: str) -> None:
+    options, error, words = REFUSED[name]
+    with pytest.raises(error, match=words) as refused:
+        certified(**options)
+    assert "\n" not in str(refused.value)
+
+
+def test_what_was_given_may_change_afterwards() -> None:
+    x, y = X.clone(), Y.clone()
+    features = nn.Linear(3, 4).double()
+    certificate = certified(data=(x, y), features=features, head=nn.Linear(4, 2))
+    before = certificate.predict(X).lead
+    x.zero_(), y.zero_(), nn.init.zeros_(features.weight)
+    assert torch.equal(certificate.predict(X).lead, before)  # type: ignore[arg-type]
+
+
+def test_a_wider_threat_to_inputs_gives_less() -> None:
+    certificate = certified(features=nn.Sequential(nn.Linear(3, 8), nn.Tanh()), head=nn.Linear(8, 2))
+    point, near, far = (certificate.predict(X, epsilon) for epsilon in (0.0, 0.01, 0.1))
+    assert (point.lead >= near.lead).all() and (near.lead >= far.lead).all()
+    moved = certificate.nominal(X + 0.01 * torch.randn(20, 3, dtype=torch.float64).clamp(-1, 1)).argmax(1)
+    assert (moved == near.label)[near.certified].all()
+
+
+def test_a_grid_of_ridges_is_certain_of_what_all_are() -> None:
+    grid, single = certified(l2=[0.03, 0.3]), [certified(l2=ridge) for ridge in (0.03, 0.3)]
+    answers = [one.predict(X) for one in single]
+    sure = answers[0].certified & answers[1].certified & (answers[0].label == answers[1].label)
+    assert torch.equal(grid.predict(X).certified, sure)
+
+
+def test_weights_that_are_given_are_charged_for_what_they_leave() -> None:
+    certificate = certified()
+    head = nn.Linear(3, 2).double()
+    head.load_state_dict({"weight": certificate.nominal.weight, "bias": certificate.nominal.bias})  # type: ignore[union-attr]
+    same = certified(head=head, fitted=True)
+    assert torch.allclose(same.predict(X).lead, certificate.predict(X).lead, rtol=0, atol=1e-9)  # type: ignore[arg-type]
+    with torch.no_grad():
+        head.weight += 0.05
+    off = certified(head=head, fitted=True).predict(X)
+    assert (off.lower <= certificate.predict(X).upper).all() and (off.upper >= certificate.predict(X).lower).all()
