@@ -15,7 +15,7 @@ from boundflow import rounding
 from boundflow.certificate_files import input_shape
 from boundflow.threats import Threat
 from fullcert import identity, missing_cells, models, runs, tables, tasks, threats, voting
-from fullcert.dialects import PLAIN, Dialect
+from fullcert.dialects import PLAIN, UNSAID, Dialect, Said
 from fullcert.encoding import Encoding, Image, Number, Target, Words
 from fullcert.evaluation import CHUNK
 from fullcert.identity import Kept
@@ -70,9 +70,16 @@ def refused(what: str) -> Iterator[None]:
         raise Mistake(f"{what}: {error}") from None
 
 
-def answers(run: Path, data: Path, epsilon: float | None, tolerance: Sequence[str] | None, cuts: int = 0) -> Answers:
+def answers(
+    run: Path,
+    data: Path,
+    epsilon: float | None,
+    tolerance: Sequence[str] | None,
+    cuts: int = 0,
+    said: Said = UNSAID,
+) -> Answers:
     """What the certificate of a run says of the rows in a file."""
-    return told(asked(run, data, epsilon, tolerance), data, cuts)
+    return told(asked(run, data, epsilon, tolerance, said), data, cuts)
 
 
 def told(question: Asked, data: Path, cuts: int) -> Answers:
@@ -110,11 +117,11 @@ def by_vote(question: Asked, data: Path) -> dict[str, list[Any]]:
     return rows
 
 
-def asked(run: Path, data: Path, epsilon: float | None, tolerance: Sequence[str] | None) -> Asked:
+def asked(run: Path, data: Path, epsilon: float | None, tolerance: Sequence[str] | None, said: Said = UNSAID) -> Asked:
     """The certificate of a run, and the rows in a file as it takes them."""
     kept = identity.opened(run)
     certificate_file, options = voting.certificate_of(run), kept.options
-    table = tasks.read(options, data) if (run / runs.COLUMNS).exists() else tables.read(data)
+    table = tasks.read(options, data, said)
     if (run / runs.COLUMNS).exists():
         encoding = encoding_of(run / runs.COLUMNS, tasks.dialect_of(options))
     else:
@@ -153,7 +160,7 @@ def encoding_of(path: Path, dialect: Dialect = PLAIN) -> Encoding:
         raise Mistake(f"{path} is damaged: it does not say how columns become inputs") from None
     for column in (*made.columns, made.target):
         for name in getattr(column, "values", getattr(column, "classes", ())):
-            if tables.plain_word(name, dialect) != name:
+            if not tables.is_written(name, dialect):
                 raise Mistake(
                     f"{path} has {name!r} in the column {column.name!r}, which is read as "
                     f"{tables.plain_word(name, dialect)!r} since another version: train again"

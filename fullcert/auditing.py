@@ -18,6 +18,7 @@ from boundflow.recorded import LABEL, PRESENCE
 from boundflow.threats import Threat
 from fullcert import answering, identity, missing_cells, places, runs, tasks, voting
 from fullcert.checked_rows import checked
+from fullcert.dialects import UNSAID, Said
 from fullcert.encoding import Encoding, Number
 from fullcert.evaluation import CHUNK
 from fullcert.identity import Kept
@@ -48,13 +49,14 @@ def audited(
     verified: Path | None = None,
     every: bool = False,
     source: str | None = None,
+    said: Said = UNSAID,
 ) -> dict[str, Any]:
     """The audit of a run, on its test samples or on the rows of a file, as plain data."""
     if voting.votes(run):
         raise Mistake(f"{run} is a run of --members that vote, and an audit follows the rows of one certificate")
     kept = identity.opened(run)
     options = kept.options
-    certificate, subject, encoding = asked(kept, data)
+    certificate, subject, encoding = asked(kept, data, said)
     where = places.of_training(options, int(certificate.record["samples"]))
     sources = source_of(where, source)
     told: dict[str, Any] = {"format": FORMAT, "run": str(run), "data": None if data is None else str(data)}
@@ -62,7 +64,7 @@ def audited(
     try:
         if verified is not None:
             trained = certificate
-            certificate, rows = checked(certificate, verified, where, encoding, options)
+            certificate, rows = checked(certificate, verified, where, encoding, options, said)
             before = trained.predict(subject.inputs, threat=subject.threat, chunk=CHUNK)
             told |= {"verified_rows": rows, "certified_before": int(before.certified.sum())}
         found = certificate.audit(subject.inputs, threat=subject.threat, budget=budget, every=every, chunk=CHUNK)
@@ -85,12 +87,12 @@ def require_same(kept: Kept) -> tasks.Task | None:
     return task
 
 
-def asked(kept: Kept, data: Path | None) -> tuple[bf.Certificate, Subject, Encoding | None]:
+def asked(kept: Kept, data: Path | None, said: Said = UNSAID) -> tuple[bf.Certificate, Subject, Encoding | None]:
     """The certificate, and the inputs that it is asked about."""
     run, options = kept.run, kept.options
     path, task, columns_file = runs.existing(run, runs.CERTIFICATE), require_same(kept), run / runs.COLUMNS
     encoding = answering.encoding_of(columns_file, tasks.dialect_of(options)) if columns_file.exists() else None
-    table = None if data is None else tasks.read(options, data)
+    table = None if data is None else tasks.read(options, data, said)
     if table is None:
         made = (task or tasks.load(options)).data
         inputs, where = made.test.inputs, places.of_tests(options, len(made.test.inputs))

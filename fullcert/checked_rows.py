@@ -4,15 +4,16 @@ A row stands in the column line, id or sample. A column of the table itself fill
 cell leaves it open. Rows that proved wrong are taken out of the file.
 """
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 import boundflow as bf
-from fullcert import tables
+from fullcert import tables, tasks
 from fullcert.dates import parse_dates
-from fullcert.dialects import Dialect
+from fullcert.dialects import UNSAID, Said
 from fullcert.encoding import Encoding, Number, Words
 from fullcert.mistakes import Mistake
 from fullcert.options import Options
@@ -21,10 +22,15 @@ from fullcert.tables import Table, as_words
 
 
 def checked(
-    certificate: bf.Certificate, path: Path, where: Places, encoding: Encoding | None, options: Options
+    certificate: bf.Certificate,
+    path: Path,
+    where: Places,
+    encoding: Encoding | None,
+    options: Options,
+    said: Said = UNSAID,
 ) -> tuple[bf.Certificate, int]:
     """The certificate where the rows in a file are as recorded, and how many they are."""
-    table = read(path, encoding, options)
+    table = read(path, encoding, options, said)
     name = next((name for name in ("line", "id", "sample") if name in table.columns), None)
     if name is None:
         raise Mistake(f"{path} must have a column line, id or sample, which says the training rows that were checked")
@@ -41,14 +47,15 @@ def checked(
     return certificate.verified(samples, cells), len(samples)
 
 
-def read(path: Path, encoding: Encoding | None, options: Options) -> Table:
+def read(path: Path, encoding: Encoding | None, options: Options, said: Said = UNSAID) -> Table:
     """The file as `fullcert audit --out` writes it, or as the table of the run is written: by a program of the user."""
-    marks, words = frozenset(options.missing_mark), frozenset(["id"])  # an id of 007 is not 7
-    theirs = Dialect(options.encoding, None, options.decimal, marks, words)
+    theirs = replace(tasks.dialect_of(options), separator=None, words=frozenset(["id"]))  # an id of 007 is not 7
     dates = parse_dates(options.dates)
+    if said != UNSAID:
+        return _with_dates(tables.read(path, said.over(theirs)), dates)
     numbers = [c.name for c in encoding.columns if isinstance(c, Number)] if encoding is not None else []
     try:
-        table = tables.read(path, Dialect(marks=marks, words=words))
+        table = tables.read(path, replace(theirs, encoding=None, decimal=".", thousands=None))
         if all(_holds_numbers(table, name) for name in numbers if name in table.columns and name not in dates):
             return _with_dates(table, dates)
     except Mistake:

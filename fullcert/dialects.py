@@ -3,21 +3,24 @@
     letters     a byte order mark says it (UTF-8, UTF-16, UTF-32); otherwise UTF-8, or what was named
     separator   that of , ; tab | which splits the header into the most cells; the first of them if several do
     decimal     a point, unless a comma was named: 1,5 could be one and a half, or two numbers, or a name
+    thousands   nothing stands between them, unless a sign was named (`notations.py`)
     nothing     an empty cell, and the words of MISSING; further marks, such as ?, are to be named
 
-The first two are read off the beginning of the file, and the last two are for the user to say; `fullcert inspect` finds
+The first two are read off the beginning of the file, and the others are for the user to say; `fullcert inspect` finds
 out what to say. Nothing is read off other rows: what stands in a cell does not depend on cells that somebody may have
 changed. A file of new rows, which nobody trains on, may be UTF-8 although another encoding was named.
 """
 
 import codecs
 import csv
-import re
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
+from typing import NamedTuple
 
 from fullcert.mistakes import Mistake
+from fullcert.notations import Notation, Unclear, unclear
 
 MISSING = frozenset({"", "nan", "na", "n/a", "null", "none"})  # cells that hold no value, whatever their case
 SEPARATORS = {",": ",", ";": ";", "tab": "\t", "|": "|"}  # by the name that a flag has for it
@@ -29,7 +32,6 @@ BYTE_ORDER = {  # the longer mark first: that of UTF-16 begins that of UTF-32
     codecs.BOM_UTF16_LE: "utf-16",
     codecs.BOM_UTF16_BE: "utf-16",
 }
-COMMA = re.compile(r"[+-]?\d+(,\d+)?([eE][+-]?\d+)?", re.ASCII)
 
 
 @dataclass(frozen=True)
@@ -39,6 +41,7 @@ class Dialect:
     encoding: str | None = None
     separator: str | None = None
     decimal: str = "."
+    thousands: str | None = None
     marks: frozenset[str] = frozenset()
     words: frozenset[str] = frozenset()
 
@@ -47,8 +50,7 @@ class Dialect:
             check_encoding(self.encoding)
         if self.separator is not None and self.separator not in (*SEPARATORS, "\t"):
             raise Mistake(f"--separator must be one of {' '.join(SEPARATORS)}, not {self.separator!r}")
-        if self.decimal not in (".", ","):
-            raise Mistake(f"--decimal must be . or , and not {self.decimal!r}")
+        self.notation.check()
 
     def is_missing(self, cell: str) -> bool:
         return cell in self.marks or cell.lower() in MISSING or bool(self.marked and self.value(cell) in self.marked)
@@ -58,24 +60,46 @@ class Dialect:
         """The marks that are numbers, however they are written: where -999 is none, -999.0 is none either."""
         return frozenset(value for value in map(self.value, self.marks) if value is not None)
 
+    @cached_property
+    def notation(self) -> Notation:
+        """How numbers are written."""
+        return Notation(self.decimal, self.thousands)
+
     def value(self, cell: str) -> float | None:
         """The number that stands in a cell; None where it is a word."""
-        try:
-            return self.number(cell)
-        except ValueError:
-            return None
+        return self.notation.value(cell)
 
     def number(self, cell: str) -> float:
-        """A number as people write it: Python would take 1_000 and the digits of every script as well."""
-        if self.decimal == ",":
-            if not COMMA.fullmatch(cell):
-                raise ValueError(f"{cell!r} is not a number with a decimal comma")
-            return float(cell.replace(",", "."))
-        if not cell.isascii() or "_" in cell:
-            raise ValueError(f"{cell!r} is not a number")
-        return float(cell)
+        """The number that stands in a cell; a ValueError where it is a word."""
+        return self.notation.number(cell)
+
+    def unclear(self, cells: Sequence[str], numbers: bool) -> Unclear | None:
+        """Whether a column that was read as ``numbers`` or as words can be read otherwise."""
+        different = [cell for cell in dict.fromkeys(cells) if not self.is_missing(cell)]
+        return unclear(different, self.notation, numbers)
 
 
+class Said(NamedTuple):
+    """What a command says about how a file is written; None where it is written as other files of the run."""
+
+    encoding: str | None = None
+    separator: str | None = None
+    decimal: str | None = None
+    thousands: str | None = None
+
+    def over(self, dialect: Dialect) -> Dialect:
+        """The dialect of a run as far as nothing else was said; what stands between thousands goes with its sign."""
+        said = {name: value for name, value in self._asdict().items() if value is not None}
+        if "decimal" in said and said["decimal"] != dialect.decimal:
+            said.setdefault("thousands", None)
+        return replace(dialect, **said)
+
+    def alone(self) -> Dialect:
+        """The dialect of a file of no run; refused if it is none, before anything is loaded."""
+        return self.over(Dialect(decimal="," if self.thousands == "." else "."))
+
+
+UNSAID = Said()
 PLAIN = Dialect()
 
 

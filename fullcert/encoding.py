@@ -180,6 +180,8 @@ class Encoding:
         parts = []
         for column in self.columns:
             values = table.column(column.name)
+            if isinstance(column, Number) and not is_number(values):
+                table.check_clear([column.name])
             if values.ndim > 1 or (isinstance(column, Number) and not is_number(values)):
                 raise Mistake(f"the column {column.name!r} of {table.path} must hold numbers, as it did in training")
             parts.append(column.encoded(values))  # type: ignore[union-attr]

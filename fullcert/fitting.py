@@ -14,7 +14,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fullcert.dialects import Dialect
 from fullcert.encoding import DECLARED, FIXED, SAME, SCALED, Column, Encoding, Image, Number, Target, Words
 from fullcert.mistakes import Mistake
 from fullcert.tables import Table, as_words, is_number, listed
@@ -87,7 +86,7 @@ def make(
             if name in fixed:
                 raise Mistake(f"--scale {name} is for numbers, and that column holds categories")
             if name not in categorical:
-                check_decimals(name, values)
+                table.check_clear([name])
             columns.append(replace(_words(name, values, moves, trusted), fill=filled[0], fill_source=filled[1]))
         elif name in fixed:
             columns.append(Number(name, *fixed[name], FIXED, *filled))
@@ -98,26 +97,6 @@ def make(
             source = DECLARED if fill is not None and fill.source == DECLARED else made.source
             columns.append(replace(made, source=source, fill=filled[0], fill_source=filled[1]))
     return Encoding(tuple(columns), predicted)
-
-
-def check_decimals(name: str, words: np.ndarray) -> None:
-    """Refuse numbers that were read as words because their decimal sign is another one."""
-    for sign, other in ((",", "."), (".", ",")):
-        present = [word for word in words.tolist() if word]
-        if any(sign in word for word in present) and all(written_with(word, sign) for word in present):
-            raise Mistake(
-                f"the column {name!r} holds numbers such as {present[0]!r}, and the decimal sign is {other!r}: give "
-                f"--decimal {sign}, or --categorical {name} if they are names"
-            )
-
-
-def written_with(word: str, decimal: str) -> bool:
-    """Whether a word is a number with this decimal sign."""
-    try:
-        Dialect(decimal=decimal).number(word)
-    except ValueError:
-        return False
-    return True
 
 
 def _target(table: Table, name: str, regression: bool, moves: Moves, trusted: bool) -> Target:

@@ -11,9 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from fullcert import dialects, tables
-from fullcert.dialects import PLAIN, SEPARATORS, Dialect
+from fullcert.dialects import SEPARATORS, UNSAID, Dialect, Said
 from fullcert.mistakes import Mistake
 from fullcert.questions import FEW, MANY, Column, Finding, listed, marked, number_of, of_column
+from fullcert.signs import notation_of
 
 SHARE = 1000  # one label in so many is proposed to be wrong
 
@@ -33,10 +34,10 @@ class Inspection:
         return sum(finding.decide for finding in self.findings)
 
 
-def inspected(path: Path, dialect: Dialect = PLAIN, target: str | None = None) -> Inspection:
+def inspected(path: Path, said: Said = UNSAID, target: str | None = None) -> Inspection:
     """Everything there is to say about the table in a file."""
     tables.check(path)
-    about, dialect, cells, lines = written(path, dialect)
+    about, dialect, cells, lines = written(path, said)
     if target is not None and target not in cells:
         raise Mistake(f"{path} has no column {target!r}: it has {tables.listed(cells)}")
     marks = [finding for name in cells for finding in marked(Column(name, cells[name], lines, dialect))]
@@ -49,13 +50,15 @@ def inspected(path: Path, dialect: Dialect = PLAIN, target: str | None = None) -
     findings = [*about, *found, *marks]
     for name in cells:
         findings += of_column(Column(name, cells[name], lines, dialect)) if name != predicted else []
-    options = {"data": str(path), "target": predicted, **proposal(findings)}
+    named = {name: value for name, value in said._asdict().items() if value is not None}
+    options = {"data": str(path), "target": predicted, **named, **proposal(findings)}
     options |= threat(cells[predicted], dialect, regression)
     return Inspection(path, len(lines), tuple(cells), tuple(findings), options)
 
 
-def written(path: Path, dialect: Dialect) -> tuple[list[Finding], Dialect, dict[str, list[str]], Sequence[int]]:
+def written(path: Path, said: Said) -> tuple[list[Finding], Dialect, dict[str, list[str]], Sequence[int]]:
     """How the file is written, as far as it is not the usual way, and its cells."""
+    dialect = said.alone()
     if path.suffix.lower() != ".csv":
         table = tables.read(path, dialect)
         flat = {name: tables.as_words(column).tolist() for name, column in table.columns.items() if column.ndim == 1}
@@ -76,10 +79,8 @@ def written(path: Path, dialect: Dialect) -> tuple[list[Finding], Dialect, dict[
     if separator != ",":
         named = next(word for word, mark in SEPARATORS.items() if mark == separator)
         found.append(Finding("", "separator", f"cells are separated by {named}", "read so"))
-    if dialect.decimal == "." and decimal_of(cells, separator) == ",":
-        dialect = replace(dialect, decimal=",")
-        found.append(Finding("", "decimal sign", "numbers have a decimal comma", "read so", "decimal", ","))
-    return found, dialect, cells, lines
+    notation, about = notation_of(cells, said)
+    return [*found, *about], replace(dialect, decimal=notation.decimal, thousands=notation.thousands), cells, lines
 
 
 # --- the target -----------------------------------------------------------------------------------------------------
@@ -122,21 +123,6 @@ def likely_target(names: Sequence[str], cells: dict[str, list[str]]) -> str:
 # --- the file -------------------------------------------------------------------------------------------------------
 
 
-def decimal_of(cells: dict[str, list[str]], separator: str) -> str:
-    """A comma, if that makes numbers of more columns than a point does."""
-    if separator == ",":
-        return "."
-    comma, found = Dialect(decimal=","), {".": 0, ",": 0}
-    for words in cells.values():
-        some = {word for word in words if not PLAIN.is_missing(word)}
-        for sign, dialect in ((".", PLAIN), (",", comma)):
-            read = sum(number_of(word, dialect) is not None and sign in word for word in some)
-            found[sign] += bool(some) and read > 0.5 * sum(
-                any(digit in word for digit in "0123456789") for word in some
-            )
-    return "," if found[","] > found["."] else "."
-
-
 def encoding_guess(path: Path) -> str | None:
     """How letters are probably written where no mark says so, and they are not UTF-8."""
     with path.open("rb") as file:
@@ -164,7 +150,7 @@ def proposal(findings: Sequence[Finding]) -> dict[str, Any]:
             key = "ignore"
         if key in ("drop_unlabelled", "regression"):
             found[key] = True
-        elif key in ("id", "encoding", "decimal"):
+        elif key in ("id", "encoding", "decimal", "thousands"):
             found[key] = entry
         elif key is not None and entry not in found.setdefault(key, []):
             found[key].append(entry)

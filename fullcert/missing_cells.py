@@ -104,7 +104,8 @@ def _fill(options: Options, seen: Table, name: str, how: str, moves: Moves, trus
     column = as_words(seen.column(name)) if words else seen.column(name)
     present = column[column != ""] if words else column[~np.isnan(column)]
     if how not in STATISTICS:
-        return Fill(_given(name, plain_word(how, Dialect(decimal=options.decimal)), words, present), FIXED)
+        written = Dialect(decimal=options.decimal, thousands=options.thousands)
+        return Fill(_given(name, plain_word(how, written), words, present), FIXED)
     if words and how != "mode":
         odd = [word for word in dict.fromkeys(present.tolist()) if PLAIN.value(word) is None]
         if odd and len(odd) < 3 and name not in options.categorical:

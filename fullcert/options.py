@@ -73,6 +73,12 @@ class Options:
         None, "What stands between cells: , ; | or tab.", DATA, show_default="as the header has it"
     )
     decimal: str = option(".", "The decimal sign of the table: . or ,", DATA)
+    thousands: str | None = option(
+        None,
+        "What stands between thousands in the table: , . ' space or none.",
+        DATA,
+        show_default="none, and a column that could be read so is refused",
+    )
     regression: bool = option(False, "Predict a number instead of a class.", DATA)
     trusted: str | None = option(None, "A table of clean data: plain training on it comes first.", DATA)
     trusted_epochs: int = option(20, "How often every trusted sample is used.", DATA)

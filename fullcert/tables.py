@@ -23,6 +23,7 @@ import numpy as np
 from fullcert import dates, npz, unpacking
 from fullcert.dialects import PLAIN, Dialect, encoding_of, not_decoded, separator_of
 from fullcert.mistakes import Mistake
+from fullcert.notations import Unclear
 
 LARGEST = 1e150  # of a number in a table, in its units: squares are still finite
 FORMULA = ("=", "+", "-", "@")  # how a cell begins that a spreadsheet takes for a formula
@@ -34,13 +35,14 @@ class Table:
 
     ``lines`` says where every row stands in its file: the line in which it begins, or, where a file has no lines, its
     number counted from 1. ``digest`` is the sha256 of that file. Both are None for tables that come from no file of the
-    user.
+    user. ``unclear`` are columns of text that can be read in other ways, too.
     """
 
     columns: dict[str, np.ndarray]
     path: Path
     lines: np.ndarray | None = field(default=None, compare=False)
     digest: str | None = field(default=None, compare=False)
+    unclear: Mapping[str, Unclear] = field(default_factory=dict, compare=False)
 
     def __len__(self) -> int:
         return len(next(iter(self.columns.values())))
@@ -59,7 +61,13 @@ class Table:
             if cells.ndim > 1:
                 raise Mistake(f"--dates {name}: that column of {self.path} holds arrays")
             made[name] = dates.as_days(name, as_words(cells).tolist(), order, lines)  # numbers such as 20240301, too
-        return replace(self, columns=made)
+        return replace(self, columns=made, unclear={n: found for n, found in self.unclear.items() if n not in given})
+
+    def check_clear(self, names: Sequence[str]) -> None:
+        """Refuse columns whose numbers could be others, as far as nobody said how they are written."""
+        for name in names:
+            if name in self.unclear:
+                raise Mistake(f"{self.path}: {self.unclear[name].told(name)}")
 
     def column(self, name: str) -> np.ndarray:
         if name not in self.columns:
@@ -116,7 +124,7 @@ def read(path: Path, dialect: Dialect = PLAIN) -> Table:
     check(path)
     try:
         before = mark(path)
-        columns, lines = READERS[path.suffix.lower()](path, dialect)
+        columns, lines, unclear = READERS[path.suffix.lower()](path, dialect)
     except UNREADABLE as error:
         raise Mistake(unreadable(path, error)) from None
     if not columns or not len(next(iter(columns.values()))):
@@ -130,7 +138,7 @@ def read(path: Path, dialect: Dialect = PLAIN) -> Table:
     large = [name for name, column in columns.items() if is_number(column) and (np.abs(column) > LARGEST).any()]
     if large:
         raise Mistake(f"{path} holds values that are infinite or too large, beyond {LARGEST:g}, in {listed(large)}")
-    made = Table(columns, path, np.array(lines, dtype=np.int64), digest(path))
+    made = Table(columns, path, np.array(lines, dtype=np.int64), digest(path), unclear)
     if mark(path) != before:  # the digest would be that of other rows
         raise Mistake(f"{path} was written to while it was read: do it again when it is as it is to be")
     return made
@@ -155,16 +163,25 @@ def digest(path: Path) -> str:
 
 
 class Read(NamedTuple):
-    """The columns of a file, and the line in which each row begins."""
+    """The columns of a file, the line in which each row begins, and columns of text that can be read otherwise."""
 
     columns: dict[str, np.ndarray]
     lines: Sequence[int]
+    unclear: Mapping[str, Unclear]
 
 
 def read_csv(path: Path, dialect: Dialect) -> Read:
     """A header, then rows of as many cells; spaces around a cell do not count."""
     cells, lines = text_cells(path, dialect)
-    return Read({name: from_words(words, dialect, name) for name, words in cells.items()}, lines)
+    columns = {name: from_words(words, dialect, name) for name, words in cells.items()}
+    return Read(columns, lines, unclear(columns, cells, dialect))
+
+
+def unclear(columns: Mapping[str, np.ndarray], cells: Mapping[str, list[str]], dialect: Dialect) -> dict[str, Unclear]:
+    """The columns of text that can be read in other ways than they were."""
+    asked = {name: words for name, words in cells.items() if name not in dialect.words}
+    found = {name: dialect.unclear(words, is_number(columns[name])) for name, words in asked.items()}
+    return {name: one for name, one in found.items() if one is not None}
 
 
 def text_cells(path: Path, dialect: Dialect) -> tuple[dict[str, list[str]], list[int]]:
@@ -229,6 +246,12 @@ def plain_word(cell: str, dialect: Dialect) -> str:
     return cell if number is None or math.isinf(number) else word_of(number)
 
 
+def is_written(word: str, dialect: Dialect) -> bool:
+    """Whether a category can have this name: that of a number as `word_of` writes it, or a word that is no number."""
+    number = PLAIN.value(word)
+    return dialect.value(word) is None or (number is not None and plain_word(word, PLAIN) == word)
+
+
 def read_parquet(path: Path, dialect: Dialect) -> Read:
     try:
         from pyarrow import ArrowException, parquet
@@ -238,7 +261,9 @@ def read_parquet(path: Path, dialect: Dialect) -> Read:
         with path.open("rb") as file:  # the file alone: what its folder is called is no column
             names = parquet_words(parquet.ParquetFile(file))
             found = parquet_columns(parquet.ParquetFile(file, read_dictionary=names))
-            return counted({name: from_values(values, dialect, name) for name, values in found.items()})
+            words = {name: found[name] for name in names}
+            columns = {name: from_values(values, dialect, name) for name, values in found.items()}
+            return counted(columns, {name: in_text(values) for name, values in words.items()}, dialect)
     except ArrowException as error:
         raise ValueError((str(error).splitlines() or [type(error).__name__])[0]) from None
 
@@ -278,16 +303,22 @@ def parquet_columns(file: Any) -> dict[str, list[Any]]:
     return columns
 
 
-def counted(columns: dict[str, np.ndarray]) -> Read:
-    """Columns of a file without lines, whose rows are numbered from 1."""
-    return Read(columns, range(1, 1 + max(map(len, columns.values()), default=0)))
+def counted(columns: dict[str, np.ndarray], text: Mapping[str, list[str]], dialect: Dialect) -> Read:
+    """Columns of a file without lines, some of them from text, whose rows are numbered from 1."""
+    lines = range(1, 1 + max(map(len, columns.values()), default=0))
+    return Read(columns, lines, unclear(columns, text, dialect))
+
+
+def in_text(values: list[Any]) -> list[str]:
+    """Values as they would stand in a file of text."""
+    return ["" if value is None else str(value).strip() for value in values]
 
 
 def from_values(values: list[Any], dialect: Dialect = PLAIN, name: str = "") -> np.ndarray:
     """A column of Python values; None is missing."""
     if name not in dialect.words and all(value is None or isinstance(value, int | float | Decimal) for value in values):
         return without_marks([np.nan if value is None else float(value) for value in values], dialect)
-    return from_words(["" if value is None else str(value).strip() for value in values], dialect, name)
+    return from_words(in_text(values), dialect, name)
 
 
 def without_marks(numbers: Any, dialect: Dialect) -> np.ndarray:
@@ -302,15 +333,18 @@ def read_npz(path: Path, dialect: Dialect) -> Read:
     Bytes are pixels and become numbers from 0 to 1, by a division that is fixed beforehand.
     """
     columns: dict[str, np.ndarray] = {}
+    text: dict[str, list[str]] = {}
     with path.open("rb") as file:
         for name, array in npz.arrays(file):
             made = columns_of(name, array, dialect)
+            if array.ndim == 1 and array.dtype.kind in "US":
+                text[name] = in_text(array.astype(str).tolist())
             if not columns.keys().isdisjoint(made):
                 raise ValueError(f"it has two columns called {next(n for n in made if n in columns)!r}")
             columns |= made
             if len(columns) > unpacking.COLUMNS:
                 raise ValueError(f"it has more than {unpacking.COLUMNS:,} columns")
-    return counted(columns)
+    return counted(columns, text, dialect)
 
 
 def columns_of(name: str, array: np.ndarray, dialect: Dialect) -> dict[str, np.ndarray]:

@@ -15,7 +15,7 @@ import numpy as np
 from fullcert import datasets, fitting, missing_cells, tables
 from fullcert.datasets import Dataset, Split
 from fullcert.dates import parse_dates
-from fullcert.dialects import Dialect, check_named
+from fullcert.dialects import UNSAID, Dialect, Said, check_named
 from fullcert.encoding import SCALED, Encoding, Number
 from fullcert.fitting import Moves
 from fullcert.mistakes import Mistake
@@ -26,7 +26,7 @@ from fullcert.threats import parse_ranges, parse_tolerances
 TEST, VALIDATION = 5, 10  # one in so many
 FOR_TABLES = (
     *("trusted", "test_data", "target", "regression", "ignore", "categorical", "scale", "id", "dates", "missing_mark"),
-    *("impute", "drop_unlabelled", "encoding", "separator"),
+    *("impute", "drop_unlabelled", "encoding", "separator", "thousands"),
 )
 
 
@@ -94,12 +94,13 @@ def _typed(columns: Mapping[str, np.ndarray], options: Options) -> dict[str, np.
 def dialect_of(options: Options) -> Dialect:
     """How the tables of a run are written."""
     words = frozenset([] if options.id is None else [options.id])
-    return Dialect(options.encoding, options.separator, options.decimal, frozenset(options.missing_mark), words)
+    marks = frozenset(options.missing_mark)
+    return Dialect(options.encoding, options.separator, options.decimal, options.thousands, marks, words)
 
 
-def read(options: Options, path: Path) -> Table:
-    """A table of a run, with its dates as numbers."""
-    return tables.read(path, dialect_of(options)).with_dates(parse_dates(options.dates))
+def read(options: Options, path: Path, said: Said = UNSAID) -> Table:
+    """A table of a run, with its dates as numbers; written as those of the run are, as far as nothing else is said."""
+    return tables.read(path, said.over(dialect_of(options))).with_dates(parse_dates(options.dates))
 
 
 def from_tables(options: Options, train: Table, test: Table | None, target: str) -> Task:
@@ -116,11 +117,13 @@ def from_tables(options: Options, train: Table, test: Table | None, target: str)
     fitted = train if trusted is None else trusted
     seen = fitted.taken(parts["train"] if trusted is None else np.arange(len(trusted)))
     moves = _moves(options, train, len(parts["train"]))
+    names = {*_left_out(options), *options.categorical, *([] if options.regression else [target])}
+    train.check_clear([name for name in train.columns if name not in names])
     made = fitting.make(
         seen,
         target,
         regression=options.regression,
-        ignore=options.ignore if options.id is None else (*options.ignore, options.id),
+        ignore=_left_out(options),
         categorical=options.categorical,
         relative=_relative(options),
         fixed=_scales(options),
@@ -149,6 +152,11 @@ def from_tables(options: Options, train: Table, test: Table | None, target: str)
     read_from = {"data": train, "test_data": test, "trusted": trusted}
     files = {name: table.digest for name, table in read_from.items() if table is not None and table.digest is not None}
     return Task(data, made, clean, options.missing, named, unlabelled, files)
+
+
+def _left_out(options: Options) -> tuple[str, ...]:
+    """Columns that are no inputs."""
+    return options.ignore if options.id is None else (*options.ignore, options.id)
 
 
 def labelled(table: Table, target: str) -> Table:

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 import torch
 
 import boundflow as bf
-from fullcert import identity, tables
+from fullcert import identity, tasks
 from fullcert.mistakes import Mistake
 from fullcert.options import Options
 from fullcert.training import Recipe
@@ -83,7 +83,7 @@ def trusted_part(options: Options) -> Options:
     assert options.trusted is not None
     if options.data is None:
         raise Mistake("--trusted goes with --data, a table of your own")
-    count, whole = len(tables.read(Path(options.trusted))), len(tables.read(Path(options.data)))
+    count, whole = (len(tasks.read(options, Path(path))) for path in (options.trusted, options.data))
     if count < 20:
         raise Mistake(f"{options.trusted} has {count} rows, too few to choose anything on: at least 20 are needed")
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from fullcert import runs
-from fullcert.commands import results
+from fullcert.commands import reading, results
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -34,6 +34,10 @@ def audit(
         Path | None,
         typer.Option(help="File for the rows to check: .csv, .parquet or .json.", show_default="a table here"),
     ] = None,
+    encoding: reading.Encoding = None,
+    separator: reading.Separator = None,
+    decimal: reading.Decimal = None,
+    thousands: reading.Thousands = None,
     report: Annotated[bool, typer.Option("--report", help="Put it into the report of the run, too.")] = False,
     json: results.Json = None,
     quiet: results.Quiet = False,
@@ -45,9 +49,14 @@ def audit(
     from rich.console import Console
 
     from fullcert import tables
+    from fullcert.dialects import UNSAID, Said
     from fullcert.mistakes import Mistake
 
     results.check(json)
+    said = Said(encoding, separator, decimal, thousands)
+    said.alone()
+    if said != UNSAID and data is None and verified is None:
+        raise Mistake("--encoding, --separator, --decimal and --thousands are about a file: give rows, or --verified")
     runs.check_there(run)  # before torch is imported, which takes seconds
     for path in (data, verified):
         if path is not None:
@@ -63,7 +72,7 @@ def audit(
     from fullcert.commands.display import working
 
     with working("auditing", hidden=quiet):
-        found = auditing.audited(run, data, budget, verified, every, source)
+        found = auditing.audited(run, data, budget, verified, every, source, said)
     if out is not None:
         runs.write(out, tables.written(to_check(found), out.suffix))
     if report:

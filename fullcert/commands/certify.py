@@ -6,7 +6,7 @@ from typing import Annotated, Any
 import typer
 
 from fullcert import runs
-from fullcert.commands import results
+from fullcert.commands import reading, results
 
 
 def certify(
@@ -39,6 +39,10 @@ def certify(
         str | None,
         typer.Option(help="What --withstands varies: k or epsilon.", show_default="k where samples are counted"),
     ] = None,
+    encoding: reading.Encoding = None,
+    separator: reading.Separator = None,
+    decimal: reading.Decimal = None,
+    thousands: reading.Thousands = None,
     json: results.Json = None,
     quiet: results.Quiet = False,
 ) -> None:
@@ -47,9 +51,12 @@ def certify(
     If the run names a network of its own (model in options.toml), that file is run: read it first if it is not yours.
     """
     from fullcert import tables
+    from fullcert.dialects import Said
     from fullcert.mistakes import Mistake
 
     results.check(json)
+    said = Said(encoding, separator, decimal, thousands)
+    said.alone()
     if over is not None and not withstands:
         raise Mistake("--over says what --withstands varies: give both")
     if over not in (None, "k", "epsilon"):
@@ -63,12 +70,13 @@ def certify(
     runs.check_there(run)  # before torch is imported, which takes seconds
     if data is None:
         given = {"--epsilon": epsilon is not None, "--tolerance": bool(tolerance), "--cuts": bool(cuts)}
+        given |= {f"--{name}": value is not None for name, value in said._asdict().items()}
         if any(given.values()):
             flag = next(name for name in given if given[name])
             raise Mistake(f"{flag} is about rows of a file, and the test set is asked as it was tested: leave it out")
         return of_the_test_set(run, out, over, json, quiet)
     tables.check(data)
-    of_rows(run, data, out, (epsilon, tolerance, cuts), over if withstands else None, withstands, json, quiet)
+    of_rows(run, data, out, (epsilon, tolerance, cuts, said), over if withstands else None, withstands, json, quiet)
 
 
 def of_rows(
@@ -81,18 +89,18 @@ def of_rows(
     from fullcert.commands.display import show_answers, working
     from fullcert.report.claims import claim
 
-    epsilon, tolerance, cuts = asked
+    epsilon, tolerance, cuts, said = asked
     stands: dict[str, Any] = {}
     with working("certifying", hidden=quiet) as progress:
         if withstands:
-            question = answering.asked(run, data, epsilon, tolerance)
+            question = answering.asked(run, data, epsilon, tolerance, said)
             rows, threat, void_at_step, unknown = answering.told(question, data, cuts)
             progress("asking what the answers withstand")
             if "withstands" not in rows:  # a vote says it anyway
                 found = question.withstood(over)
                 rows["withstands"], stands = standing.column(found), {"withstands": standing.summary(found)}
         else:
-            rows, threat, void_at_step, unknown = answering.answers(run, data, epsilon, tolerance, cuts)
+            rows, threat, void_at_step, unknown = answering.answers(run, data, epsilon, tolerance, cuts, said)
     if out is not None:
         runs.write(out, tables.written(rows, out.suffix))
     summary = answering.summary(rows) | stands

@@ -9,7 +9,7 @@ import typer
 
 from fullcert import runs
 from fullcert.commands import results
-from fullcert.dialects import Dialect
+from fullcert.dialects import Said
 from fullcert.mistakes import Mistake
 
 if TYPE_CHECKING:
@@ -31,6 +31,9 @@ def inspect(
         str | None, typer.Option(help="What stands between cells: , ; | or tab.", show_default="found out")
     ] = None,
     decimal: Annotated[str | None, typer.Option(help="The decimal sign: . or ,", show_default="found out")] = None,
+    thousands: Annotated[
+        str | None, typer.Option(help="What stands between thousands: , . ' space or none.", show_default="found out")
+    ] = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the file of options.")] = False,
     json: results.Json = None,
     quiet: results.Quiet = False,
@@ -42,12 +45,14 @@ def inspect(
     from fullcert.inspecting import inspected
 
     written = Path(f"{table.stem}.toml") if out is None else out
+    said = Said(encoding, separator, decimal, thousands)
+    said.alone()
     tables.check(table)
     results.check(json)
     runs.check_writable(written)
     if written.exists() and not overwrite and not runs.is_device(written):
         raise Mistake(f"{written} is there already: use another --out, or --overwrite to replace it")
-    found = inspected(table, Dialect(encoding, separator, decimal or "."), target)
+    found = inspected(table, said, target)
     runs.write(written, as_toml(found).encode())
     following = f"fullcert train --config {shlex.quote(str(written))} --out {shlex.quote(f'runs/{table.stem}')}"
     results.give(json, {**data_of(found), "written": str(written), "next": following})
