@@ -7,7 +7,7 @@ year last, 03/04/2024 is in March or in April, and the order is for the user to 
 
 import re
 from collections.abc import Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 
 import numpy as np
 
@@ -43,6 +43,14 @@ def days(cell: str, order: str | None = None) -> float | None:
     except ValueError:  # the 31st of February
         return None
     return ((moment - EPOCH).total_seconds() + float(f"0.{fraction}")) / DAY
+
+
+def day_of(number: float) -> str | None:
+    """The day that a number stands for, as 2024-03-01; None where it has a time of day, or is out of the calendar."""
+    try:
+        return str((EPOCH + timedelta(days=number)).date()) if number.is_integer() else None
+    except OverflowError:
+        return None
 
 
 def parse_dates(given: Sequence[str]) -> dict[str, str | None]:

@@ -36,7 +36,11 @@ BYTE_ORDER = {  # the longer mark first: that of UTF-16 begins that of UTF-32
 
 @dataclass(frozen=True)
 class Dialect:
-    """What was said about how a table is written. ``words`` are columns that stay as they are written, such as ids."""
+    """What was said about how a table is written.
+
+    ``words`` are columns that stay as they are written, such as ids. In ``any_case`` are those in which categories that
+    differ by case or blanks alone are one.
+    """
 
     encoding: str | None = None
     separator: str | None = None
@@ -44,6 +48,7 @@ class Dialect:
     thousands: str | None = None
     marks: frozenset[str] = frozenset()
     words: frozenset[str] = frozenset()
+    any_case: frozenset[str] = frozenset()
 
     def __post_init__(self) -> None:
         if self.encoding is not None:
@@ -101,6 +106,11 @@ class Said(NamedTuple):
 
 UNSAID = Said()
 PLAIN = Dialect()
+
+
+def without_case(word: str) -> str:
+    """A category in lower case, with one space for all blanks between its words."""
+    return " ".join(word.split()).lower()
 
 
 def check_encoding(name: str) -> None:

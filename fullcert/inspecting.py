@@ -13,7 +13,7 @@ from typing import Any
 from fullcert import dialects, tables
 from fullcert.dialects import SEPARATORS, UNSAID, Dialect, Said
 from fullcert.mistakes import Mistake
-from fullcert.questions import FEW, MANY, Column, Finding, listed, marked, number_of, of_column
+from fullcert.questions import FEW, MANY, SELDOM, Column, Finding, listed, marked, number_of, of_column, spelled
 from fullcert.signs import notation_of
 
 SHARE = 1000  # one label in so many is proposed to be wrong
@@ -31,7 +31,7 @@ class Inspection:
 
     @property
     def undecided(self) -> int:
-        return sum(finding.decide for finding in self.findings)
+        return sum(finding.undecided for finding in self.findings)
 
 
 def inspected(path: Path, said: Said = UNSAID, target: str | None = None) -> Inspection:
@@ -50,6 +50,7 @@ def inspected(path: Path, said: Said = UNSAID, target: str | None = None) -> Ins
     findings = [*about, *found, *marks]
     for name in cells:
         findings += of_column(Column(name, cells[name], lines, dialect)) if name != predicted else []
+    findings = with_one_id(findings)
     named = {name: value for name, value in said._asdict().items() if value is not None}
     options = {"data": str(path), "target": predicted, **named, **proposal(findings)}
     options |= threat(cells[predicted], dialect, regression)
@@ -101,12 +102,14 @@ def of_target(column: Column) -> tuple[list[Finding], bool]:
     if len(column.counts) > MANY:
         seen = f"{len(column.counts):,} different words"
         return [*found, Finding(name, "target", seen, "name another column with --target", decide=True)], False
-    rare = [word for word, count in column.counts.items() if count < FEW]
-    if rare:
-        fewest = min(column.counts[word] for word in rare)
-        seen = f"{len(rare)} classes with fewer than {FEW} rows, the smallest {fewest}: {listed(rare)}"
+    found += spelled(column)
+    counts = column.in_any_case
+    few = [word for word, count in counts.items() if count < FEW]
+    if few:
+        fewest = min(counts[word] for word in few)
+        seen = f"{len(few)} classes with fewer than {FEW} rows, the smallest {fewest}: {listed(few)}"
         told = "kept; they can hardly be learnt, and a few flips can make one vanish"
-        found.append(Finding(name, "few rows", seen, told))
+        found.append(Finding(name, "few rows", seen, told, decide=SELDOM * fewest < len(column.present)))
     return found, False
 
 
@@ -141,13 +144,21 @@ def threat(target: list[str], dialect: Dialect, regression: bool) -> dict[str, A
     return {"target_tolerance": float(f"{(max(values) - min(values)) / 100:.1g}")}
 
 
+def with_one_id(findings: Sequence[Finding]) -> list[Finding]:
+    """Of several columns with ids the first is the id."""
+    first = next((finding for finding in findings if finding.key == "id"), None)
+    told = "left out" if first is None else f"left out, since {first.column!r} is the id"
+    return [
+        replace(finding, key="ignore", proposed=told) if finding.key == "id" and finding is not first else finding
+        for finding in findings
+    ]
+
+
 def proposal(findings: Sequence[Finding]) -> dict[str, Any]:
-    """The entries of an options file that the findings propose; of several columns with ids the first is the id."""
+    """The entries of an options file that the findings propose."""
     found: dict[str, Any] = {}
     for finding in findings:
         key, entry = finding.key, finding.entry
-        if key == "id" and "id" in found:
-            key = "ignore"
         if key in ("drop_unlabelled", "regression"):
             found[key] = True
         elif key in ("id", "encoding", "decimal", "thousands"):

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from fullcert.dialects import PLAIN, Dialect
+from fullcert.dialects import PLAIN, Dialect, without_case
 from fullcert.encoding import DECLARED, FIXED, SAME, Encoding, Number, Words
 from fullcert.fitting import Fill, Moves
 from fullcert.mistakes import Mistake
@@ -104,8 +104,9 @@ def _fill(options: Options, seen: Table, name: str, how: str, moves: Moves, trus
     column = as_words(seen.column(name)) if words else seen.column(name)
     present = column[column != ""] if words else column[~np.isnan(column)]
     if how not in STATISTICS:
-        written = Dialect(decimal=options.decimal, thousands=options.thousands)
-        return Fill(_given(name, plain_word(how, written), words, present), FIXED)
+        how = plain_word(how, Dialect(decimal=options.decimal, thousands=options.thousands))
+        how = without_case(how) if name in options.ignore_case else how
+        return Fill(_given(name, how, words, present), FIXED)
     if words and how != "mode":
         odd = [word for word in dict.fromkeys(present.tolist()) if PLAIN.value(word) is None]
         if odd and len(odd) < 3 and name not in options.categorical:

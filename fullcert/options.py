@@ -65,6 +65,9 @@ class Options:
         DATA,
         metavar="COLUMN=...",
     )
+    ignore_case: tuple[str, ...] = option(
+        (), "Its categories that differ by case or blanks alone are one. Can be repeated.", DATA, metavar="COLUMN"
+    )
     drop_unlabelled: bool = option(False, "Leave out rows without a value in the target column.", DATA)
     encoding: str | None = option(
         None, "Encoding of the table where it is not UTF-8, such as windows-1252.", DATA, show_default="UTF-8"

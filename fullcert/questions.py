@@ -1,7 +1,8 @@
 """Questions to a column of a table: what in it must be decided before it can be an input.
 
 A finding says what was seen, and what is proposed: a key of the options file and the entry in it. Most proposals can be
-taken as they are; where the data do not decide, such as the order of day and month, a person must *decide*.
+taken as they are; where the data do not decide, such as the order of day and month, and wherever a column is left out,
+a person must *decide*. Where there are several ways it says what each costs.
 
 A question is one function from a column to findings. They are asked in the order of QUESTIONS, and the first that takes
 the column out of the inputs ends them.
@@ -11,13 +12,16 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 
 from fullcert import dates
-from fullcert.dialects import Dialect
+from fullcert.dialects import Dialect, without_case
 
-NAMES_OF_IDS = re.compile(r"(^|[_\W])(id|key|uuid|guid|number|nr|no|nummer|kennung)$|^(id|uuid)[_\W]|[a-z]I[dD]$", re.I)
+NAMES_OF_IDS = re.compile(
+    r"(^|[_\W])(id|key|uuid|guid|number|nr|no|nummer|kennung)\.?$|^(id|uuid)[_\W]|[a-z]I[dD]$", re.I
+)
 NAMES_OF_CODES = re.compile(
     r"(^|[_\W])(zip|plz|post ?codes?|postcode|postal|postleitzahl|phone|tel|telefon|code|iban)", re.I
 )
@@ -29,6 +33,7 @@ MARKS = frozenset(
 )
 STAND_INS = (-1.0, -9.0, -99.0, -999.0, -9999.0, 99.0, 999.0, 9999.0, 99999.0)
 FEW, MANY, MOST = 10, 100, 1000  # rows of a class; categories worth a word; categories that are taken at most
+SELDOM = 50  # a category is rare if it stands in less than one row of so many
 LETTERS = 24  # of a cell, on average, from which words are a text
 
 
@@ -43,11 +48,26 @@ class Finding:
     key: str | None = None  # of the options file
     entry: str | None = None
     decide: bool = False
+    costs: str = ""
+    others: tuple["Other", ...] = ()
 
     @property
     def left_out(self) -> bool:
         """Whether the proposal takes the column out of the inputs."""
         return self.key in ("ignore", "id")
+
+    @property
+    def undecided(self) -> bool:
+        """Whether a person must decide: also about every column that is left out."""
+        return self.decide or self.left_out
+
+
+class Other(NamedTuple):
+    """Another way than the proposed one: its entry in the options file, if it takes one, and what it costs."""
+
+    key: str | None
+    entry: str | None
+    costs: str
 
 
 @dataclass
@@ -83,6 +103,14 @@ class Column:
         """Whether all values are whole numbers."""
         return self.is_number and all(float(value).is_integer() for value in self.numbers)
 
+    @property
+    def in_any_case(self) -> Counter[str]:
+        """How often each category stands there, whatever its case and blanks."""
+        counts: Counter[str] = Counter()
+        for word, count in self.counts.items():
+            counts[without_case(word)] += count
+        return counts
+
     def line_of(self, cell: str) -> int:
         return self.lines[self.cells.index(cell)]
 
@@ -112,6 +140,19 @@ def constant(column: Column) -> Iterator[Finding]:
     if len(column.counts) == 1 and not column.missing:
         seen = f"every row holds {column.present[0][:40]!r}"
         yield Finding(column.name, "constant", seen, "left out", "ignore", column.name)
+
+
+def one_word(column: Column) -> Iterator[Finding]:
+    """The same value in some rows and nothing in the others: a remark, or a box that was ticked."""
+    if len(column.counts) == 1 and column.missing:
+        word = column.present[0][:40]
+        seen = f"{len(column.present):,} cells hold {word!r}, and {column.missing:,} are empty"
+        ways = (
+            Other(None, None, f"an input where an empty cell says for certain that {word!r} does not stand there"),
+            Other("missing", column.name, f"an input, and answers must hold whether or not {word!r} stood there"),
+        )
+        others = () if column.is_number else ways
+        yield Finding(column.name, "one word", seen, "left out", "ignore", column.name, others=others)
 
 
 def identifying(column: Column) -> Iterator[Finding]:
@@ -238,11 +279,46 @@ def texts(column: Column) -> Iterator[Finding]:
         yield Finding(column.name, "many categories", seen, "kept: an input for each")
 
 
+def spelled(column: Column) -> Iterator[Finding]:
+    """Categories that differ by case or blanks alone: probably one, which was typed in several ways."""
+    groups: dict[str, list[str]] = {}
+    for word in column.words:
+        groups.setdefault(without_case(word), []).append(word)
+    several = [words for words in groups.values() if len(words) > 1]
+    if several:
+        first = ", ".join(f"{word[:40]!r} ({column.counts[word]:,})" for word in several[0])
+        more = f"; so do {len(several) - 1} more" if len(several) > 1 else ""
+        seen = f"{first} differ by case or blanks alone{more}"
+        apart = Other(None, None, "categories of their own, each learnt from its own rows")
+        yield Finding(
+            *(column.name, "spelling", seen, "one category, in lower case", "ignore_case", column.name),
+            decide=True,
+            others=(apart,),
+        )
+
+
+def rare(column: Column) -> Iterator[Finding]:
+    """Categories of a few rows: mistyped ones, or some from which hardly anything can be learnt."""
+    counts = column.in_any_case
+    few = sorted(
+        (count, word) for word, count in counts.items() if count < FEW and SELDOM * count < len(column.present)
+    )
+    if few and not column.is_number and len(counts) <= MANY:
+        some = listed([f"{word} ({count})" for count, word in few])
+        what = "1 category has" if len(few) == 1 else f"{len(few)} categories have"
+        seen = f"{what} fewer than {FEW} rows: {some}"
+        told = "kept, an input each; hardly anything is learnt about them, so mend them if they are mistyped"
+        yield Finding(column.name, "rare", seen, told, decide=True)
+
+
 def holes(column: Column, dated: str | None) -> Iterator[Finding]:
-    """Missing cells: anything in the range that is there, or any of the categories."""
+    """Missing cells: anything in the range that is there, or any of the categories; or one value for all of them."""
     if not column.missing:
         return
     seen, values = f"{column.missing:,} of {len(column.cells):,} cells are empty", column.numbers
+    share = f"{100 * column.missing / len(column.cells):.1g} %"
+    costs = f"answers that do not hold for all that could have stood in these {share} of the rows stay open"
+    fixed = "leaves no answer open for that, but nothing is certified about what really stood there"
     if dated is not None:
         order = dated.rpartition("=")[2] if dated != column.name else None
         values = [day for day in (dates.days(cell, order) for cell in column.counts) if day is not None]
@@ -250,14 +326,20 @@ def holes(column: Column, dated: str | None) -> Iterator[Finding]:
         ends = [repr(end).removesuffix(".0") for end in (min(values), max(values))]
         told = "any day from the first to the last" if dated else f"anything from {ends[0]} to {ends[1]}"
         yield Finding(
-            column.name, "missing", seen, f"{told}, as in other rows", "missing", f"{column.name}={':'.join(ends)}"
+            *(column.name, "missing", seen, f"{told}, as in other rows", "missing", f"{column.name}={':'.join(ends)}"),
+            costs=f"{costs}: the more, the wider the range",
+            others=(Other("impute", f"{column.name}=median", fixed),),
         )
     else:
-        yield Finding(column.name, "missing", seen, "any of its categories", "missing", column.name)
+        yield Finding(
+            *(column.name, "missing", seen, "any of its categories", "missing", column.name),
+            costs=f"{costs}: the more, the more the categories tell",
+            others=(Other("impute", f"{column.name}=mode", fixed),),
+        )
 
 
 QUESTIONS: tuple[Callable[[Column], Iterator[Finding]], ...] = (
-    *(empty, constant, identifying, dated, mixed, standing_in, codes, texts),
+    *(empty, constant, one_word, identifying, dated, mixed, standing_in, codes, texts, spelled, rare),
 )
 
 

@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fullcert import dates, npz, unpacking
-from fullcert.dialects import PLAIN, Dialect, encoding_of, not_decoded, separator_of
+from fullcert.dialects import PLAIN, Dialect, encoding_of, not_decoded, separator_of, without_case
 from fullcert.mistakes import Mistake
 from fullcert.notations import Unclear
 
@@ -234,6 +234,8 @@ def from_words(cells: list[str], dialect: Dialect = PLAIN, name: str = "") -> np
         if None not in numbers.values():
             return np.array([numbers[cell] for cell in cells], dtype=np.float64)
         different = {cell: plain_word(word, dialect) for cell, word in different.items()}
+    if name in dialect.any_case:
+        different = {cell: without_case(word) for cell, word in different.items()}
     longest = max(map(len, different.values()), default=0)  # to which numpy fills up all others
     if longest * len(cells) > 2 * unpacking.VALUES:
         raise ValueError(f"a word of {longest:,} characters is too long for {len(cells):,} rows")

@@ -26,7 +26,7 @@ from fullcert.threats import parse_ranges, parse_tolerances
 TEST, VALIDATION = 5, 10  # one in so many
 FOR_TABLES = (
     *("trusted", "test_data", "target", "regression", "ignore", "categorical", "scale", "id", "dates", "missing_mark"),
-    *("impute", "drop_unlabelled", "encoding", "separator", "thousands"),
+    *("impute", "drop_unlabelled", "encoding", "separator", "thousands", "ignore_case"),
 )
 
 
@@ -94,8 +94,8 @@ def _typed(columns: Mapping[str, np.ndarray], options: Options) -> dict[str, np.
 def dialect_of(options: Options) -> Dialect:
     """How the tables of a run are written."""
     words = frozenset([] if options.id is None else [options.id])
-    marks = frozenset(options.missing_mark)
-    return Dialect(options.encoding, options.separator, options.decimal, options.thousands, marks, words)
+    marks, any_case = frozenset(options.missing_mark), frozenset(options.ignore_case)
+    return Dialect(options.encoding, options.separator, options.decimal, options.thousands, marks, words, any_case)
 
 
 def read(options: Options, path: Path, said: Said = UNSAID) -> Table:
@@ -105,6 +105,8 @@ def read(options: Options, path: Path, said: Said = UNSAID) -> Table:
 
 def from_tables(options: Options, train: Table, test: Table | None, target: str) -> Task:
     """Tables as arrays. What is learnt from the data for that is learnt from the training rows, or the trusted ones."""
+    for name in options.ignore_case:
+        train.column(name)
     all_rows = len(train) + (0 if test is None else len(test))
     if options.drop_unlabelled:
         train, test = labelled(train, target), None if test is None else labelled(test, target)

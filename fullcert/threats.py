@@ -25,6 +25,7 @@ from boundflow.threats import (
     Threat,
     Tolerance,
 )
+from fullcert.dates import day_of, parse_dates
 from fullcert.encoding import SCALED, Encoding, Number, Target, Words, scaled
 from fullcert.mistakes import Mistake
 from fullcert.options import Options
@@ -309,7 +310,9 @@ def training_words(options: Options, count: int, table: bool) -> str:
         told.append(f"replaced at most {options.replace:,} of the {count:,} training samples by anything")
     if options.missing:
         known = "the trusted rows" if options.trusted is not None else "the training rows"
-        told.append(f"filled in the missing values of {_joined([_told_range(m, known) for m in options.missing])}")
+        told.append(
+            f"filled in the missing values of {_joined([_told_range(m, known, options) for m in options.missing])}"
+        )
     return _joined(told) or "changed nothing"
 
 
@@ -334,12 +337,14 @@ def _deeds(epsilon: float, tolerance: Sequence[str], any_category: Sequence[str]
     return told
 
 
-def _told_range(missing: str, known: str) -> str:
+def _told_range(missing: str, known: str, options: Options) -> str:
     name, equals, pair = missing.rpartition("=")
     if not equals:
         return f"{missing} by any category of {known}"
-    low, high = pair.split(":")
-    return f"{name} by anything from {told_number(float(low))} to {told_number(float(high))}"
+    ends = list(map(float, pair.split(":")))
+    told = [day_of(end) if name in parse_dates(options.dates) else None for end in ends]
+    first, last = (day or told_number(end) for day, end in zip(told, ends, strict=True))
+    return f"{name} by anything from {first} to {last}"
 
 
 def _joined(phrases: list[str]) -> str:

@@ -16,6 +16,9 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from fullcert.inspecting import Inspection
+    from fullcert.questions import Finding
+
+INDENT = "  "  # of what belongs to the comment above
 
 
 def inspect(
@@ -24,7 +27,10 @@ def inspect(
         str | None, typer.Option(help="The column that is predicted.", show_default="a guess, to be confirmed")
     ] = None,
     out: Annotated[
-        Path | None, typer.Option(help="File for the options.", show_default="the table's name with .toml, here")
+        Path | None,
+        typer.Option(
+            help="File for the options.", show_default="the table's name with .toml, here; a new one each time"
+        ),
     ] = None,
     encoding: Annotated[str | None, typer.Option(help="Encoding of the table.", show_default="found out")] = None,
     separator: Annotated[
@@ -44,7 +50,7 @@ def inspect(
     from fullcert import tables
     from fullcert.inspecting import inspected
 
-    written = Path(f"{table.stem}.toml") if out is None else out
+    written = beside(Path(f"{table.stem}.toml"), overwrite) if out is None else out
     said = Said(encoding, separator, decimal, thousands)
     said.alone()
     tables.check(table)
@@ -60,6 +66,15 @@ def inspect(
         show(found, written, following, Console(stderr=json == "-"))
 
 
+def beside(path: Path, overwrite: bool) -> Path:
+    """This file, or one beside it where it is there: somebody may have decided things in it."""
+    number, free = 1, path
+    while free.exists() and not overwrite:
+        number += 1
+        free = path.with_stem(f"{path.stem}-{number}")
+    return free
+
+
 def data_of(found: "Inspection") -> dict[str, Any]:
     """What was found, for programs."""
     return {
@@ -73,26 +88,42 @@ def data_of(found: "Inspection") -> dict[str, Any]:
 
 
 def as_toml(found: "Inspection") -> str:
-    """The options, each with the findings that it comes from beside it."""
+    """The options, each with the findings that it comes from beside it, and what else could be done about them."""
     from fullcert.options import written_value
 
     lines = [f"# proposed by fullcert inspect for {found.path.name}: {found.rows} rows, {len(found.columns)} columns"]
+    findings = {key: [finding for finding in found.findings if finding.key == key] for key in found.options}
+    findings["target"] = [finding for finding in found.findings if finding.key is None and finding.undecided]
     for key, value in found.options.items():
-        reasons = [finding for finding in found.findings if finding.key == key or (key == "target" and finding.decide)]
-        for finding in reasons if key != "target" else []:
-            mark = "DECIDE: " if finding.decide else ""
-            what = f"{finding.column}: " if finding.column else ""
-            lines.append(_comment(f"{mark}{what}{finding.seen}: {finding.proposed}"))
+        lines += [line for finding in findings[key] for line in reasons(finding)]
         if key in ("flip_labels", "target_tolerance"):
             lines.append("# what an attacker could have done: change it to what you fear")
         entry = tuple(value) if isinstance(value, list) else value
         lines.append(f"{key} = {written_value(entry)}")
+        if key == "missing":
+            instead = tuple(other.entry for finding in findings[key] for other in finding.others if other.entry)
+            lines += ["# or, instead of the line above, one fixed value in each column:"]
+            lines += [_comment(f"impute = {written_value(instead)}")]
     return "\n".join(lines) + "\n"
+
+
+def reasons(finding: "Finding") -> list[str]:
+    """A finding as comments: what was seen and is proposed, what that costs, and the other ways."""
+    mark = "DECIDE: " if finding.undecided else ""
+    what = f"{finding.column}: " if finding.column else ""
+    lines = [_comment(f"{mark}{what}{finding.seen}: {finding.proposed}")]
+    if finding.costs:
+        lines.append(_comment(f"{INDENT}costs: {finding.costs}"))
+    for other in finding.others:
+        way = "without this entry" if other.key is None else f'with {other.key} = ["{other.entry}"] instead'
+        lines.append(_comment(f"{INDENT}or {way}: {other.costs}"))
+    return lines
 
 
 def _comment(words: str) -> str:
     """One line, whatever a cell of the table holds."""
-    return "# " + "".join(sign if sign.isprintable() else " " for sign in " ".join(words.split()))
+    indent = INDENT if words.startswith(INDENT) else ""
+    return "# " + indent + "".join(sign if sign.isprintable() else " " for sign in " ".join(words.split()))
 
 
 def show(found: "Inspection", written: Path, following: str, console: "Console") -> None:
@@ -102,8 +133,8 @@ def show(found: "Inspection", written: Path, following: str, console: "Console")
 
     title = f"{found.path.name}: {found.rows:,} rows, {len(found.columns)} columns"
     table = Table("column", "what", "proposed", title=escape(title), title_justify="left")
-    for finding in sorted(found.findings, key=lambda one: not one.decide):
-        told = f"[bold]decide:[/] {escape(finding.proposed)}" if finding.decide else escape(finding.proposed)
+    for finding in sorted(found.findings, key=lambda one: not one.undecided):
+        told = f"[bold]decide:[/] {escape(finding.proposed)}" if finding.undecided else escape(finding.proposed)
         table.add_row(escape(finding.column or "the file"), escape(f"{finding.kind}: {finding.seen}"), told)
     console.print(table)
     known = len({finding.column for finding in found.findings} - {""})

@@ -4,6 +4,7 @@ import csv
 import json
 import tomllib
 from pathlib import Path
+from typing import Any
 
 import pytest
 from commands import Command, people, sentence, write_csv
@@ -11,6 +12,7 @@ from messy import messy_cells, write_messy
 
 from fullcert.inspecting import inspected
 from fullcert.mistakes import Mistake
+from fullcert.questions import Finding
 
 ROWS = 300
 
@@ -28,7 +30,9 @@ def test_every_problem_is_found_at_once(customers: Path) -> None:
         *(("Kunde seit", "date"), ("Alter", "missing"), ("Ort", "missing"), ("PLZ", "code"), ("Beruf", "missing")),
         *(("Bemerkung", "free text"), ("Mandant", "constant")),
     }
-    assert not found.undecided and found.rows == ROWS
+    left_out = {finding.column for finding in found.findings if finding.undecided}
+    assert left_out == {"Kundennummer", "PLZ", "Bemerkung", "Mandant"} and found.rows == ROWS
+    assert found.undecided == 4 and not any(finding.decide for finding in found.findings)
     options = found.options
     assert options["encoding"] == "windows-1252" and options["decimal"] == "," and options["id"] == "Kundennummer"
     assert options["ignore"] == ["PLZ", "Bemerkung", "Mandant"] and options["dates"] == ["Kunde seit"]
@@ -120,6 +124,137 @@ def test_what_can_be_predicted(tmp_path: Path) -> None:
         assert bool([finding for finding in own if finding.decide]) is undecided, (name, own)
         assert ("regression" in found.options) is (name == "numbers"), name
         assert {finding.key for finding in own} <= {*keys, None}, (name, own)
+
+
+def decisions(tmp_path: Path, table: dict[str, list[Any]], target: str = "income") -> dict[tuple[str, str], Finding]:
+    """What is for a person to decide about a table, by column and kind."""
+    found = inspected(write_csv(tmp_path / "t.csv", table), target=target).findings
+    return {(finding.column, finding.kind): finding for finding in found if finding.undecided}
+
+
+def test_every_column_that_is_left_out_is_to_be_confirmed(command: Command, tmp_path: Path) -> None:
+    table = people(150)
+    table["Kunden-Nr."] = [100_000 + 7 * row for row in range(150)]
+    table["zip"] = [f"0{1000 + 7 * row % 150}" for row in range(150)]
+    table["note"] = [f"said on the telephone that number {row} is right" for row in range(150)]
+    table["empty"], table["same"] = [""] * 150, ["x"] * 150
+    table["other"] = [f"T{row:03d}" for row in range(150)]
+    out = {
+        "Kunden-Nr.": "id",
+        "zip": "code",
+        "note": "free text",
+        "empty": "missing",
+        "same": "constant",
+        "other": "id",
+    }
+    found = decisions(tmp_path, table)
+    assert set(found) == set(out.items())
+    assert found[("other", "id")].proposed == "left out, since 'Kunden-Nr.' is the id"
+    assert command("inspect", tmp_path / "t.csv", "--target", "income", "--out", tmp_path / "t.toml").code == 0
+    written = (tmp_path / "t.toml").read_text()
+    assert all(f"# DECIDE: {name}: " in written for name in out) and written.count("DECIDE") == len(out)
+    assert tomllib.loads(written)["ignore"] == ["zip", "note", "empty", "same", "other"]
+
+
+def test_a_remark_of_one_word_is_a_decision(command: Command, tmp_path: Path) -> None:
+    """It was an input whose empty cells could have been that word: nine rows in ten with an unknown."""
+    table = people(100)
+    table["remark"] = ["checked" if row % 10 == 0 else "" for row in range(100)]
+    (finding,) = decisions(tmp_path, table).values()
+    assert finding.kind == "one word" and finding.seen == "10 cells hold 'checked', and 90 are empty"
+    assert [other.key for other in finding.others] == [None, "missing"]
+    assert command("inspect", tmp_path / "t.csv", "--target", "income", "--out", tmp_path / "t.toml").code == 0
+    assert tomllib.loads((tmp_path / "t.toml").read_text())["ignore"] == ["remark"]
+    for entries in ("", 'missing = ["remark"]\n'):  # each of the ways can be taken
+        way = (tmp_path / "t.toml").read_text().replace('ignore = ["remark"]\n', entries)
+        (tmp_path / "way.toml").write_text(way)
+        result = command("train", "--config", tmp_path / "way.toml", "--steps", "1", "--quiet")
+        assert result.code == 0, result.err
+
+
+def test_categories_that_differ_by_case_or_blanks_are_a_decision(command: Command, tmp_path: Path) -> None:
+    table = people(120)
+    for row, word in ((0, "North"), (1, "north "), (2, "SOUTH")):
+        table["town"][row] = word
+    table["income"][3] = table["income"][3].upper()
+    table["job"] = ["head  nurse" if row % 3 else "Head nurse" for row in range(120)]
+    found = decisions(tmp_path, table)
+    assert set(found) == {("town", "spelling"), ("income", "spelling"), ("job", "spelling")}
+    assert "differ by case or blanks alone; so do 1 more" in found["town", "spelling"].seen
+    flags = ("--target", "income", "--out", tmp_path / "t.toml", "--quiet")
+    assert command("inspect", tmp_path / "t.csv", *flags).code == 0
+    assert tomllib.loads((tmp_path / "t.toml").read_text())["ignore_case"] == ["income", "town", "job"]
+    assert command("train", "--config", tmp_path / "t.toml", "--steps", "1", "--out", tmp_path / "run").code == 0
+    columns = json.loads((tmp_path / "run" / "columns.json").read_text())
+    town, job = (next(c for c in columns["columns"] if c["name"] == name) for name in ("town", "job"))
+    assert set(town["values"]) == {"north", "south", "west"} and job["values"] == ["head nurse"]
+    assert columns["target"]["classes"] == ["little", "much"]
+    rows = {name: cells[:2] for name, cells in table.items()} | {"town": ["NORTH", "north"], "age": [30, 30]}
+    rows |= {"hours": [40, 40], "pay": [5, 5]}
+    result = command("certify", tmp_path / "run", write_csv(tmp_path / "new.csv", rows), "--json", "-", "--quiet")
+    first, second = json.loads(result.out)["rows"]
+    assert first["lower"] == second["lower"]  # a new row may be typed in any way, too
+
+
+def test_the_fixed_value_of_a_column_may_be_typed_in_any_case(command: Command, tmp_path: Path) -> None:
+    table = people(60)
+    table["town"] = [("North", "north", "west", "")[row % 4] for row in range(60)]
+    path = write_csv(tmp_path / "t.csv", table)
+    flags = ("--target", "income", "--steps", "1", "--quiet", "--impute", "town=NORTH")
+    assert command("train", "--data", path, *flags, "--ignore-case", "town").code == 0
+    assert "none of its categories" in sentence(command("train", "--data", path, *flags))
+    assert "no column 'city'" in sentence(command("train", "--data", path, *flags[:-2], "--ignore-case", "city"))
+
+
+def test_rare_categories_are_a_decision(tmp_path: Path) -> None:
+    table = people(600)
+    table["town"][0], table["town"][1] = "nroth", "nroth"
+    (finding,) = decisions(tmp_path, table).values()
+    assert finding.kind == "rare" and finding.seen == "1 category has fewer than 10 rows: 'nroth (2)'"
+
+
+def test_missing_cells_are_proposed_in_both_ways(command: Command, tmp_path: Path) -> None:
+    """Each with what it costs, and each can be taken as it stands there."""
+    table = people(100)
+    table["hours"][3] = table["hours"][4] = table["town"][5] = ""
+    table["since"] = ["" if row == 7 else f"2024-01-{1 + row % 28:02d}" for row in range(100)]
+    write_csv(tmp_path / "t.csv", table)
+    out = tmp_path / "t.toml"
+    assert command("inspect", tmp_path / "t.csv", "--target", "income", "--out", out, "--quiet").code == 0
+    written = out.read_text()
+    assert written.count("#   costs: ") == 3 and "these 2 % of the rows" in written
+    assert written.count("instead: leaves no answer open for that") == 3
+    (line,) = [line for line in written.splitlines() if line.startswith("missing")]
+    other = '# impute = ["hours=median", "town=mode", "since=median"]'
+    assert other in written
+    for text in (written, written.replace(line, other.removeprefix("# "))):
+        out.write_text(text)
+        result = command("train", "--config", out, "--steps", "1", "--quiet")
+        assert result.code == 0, result.err
+
+
+def test_everything_to_decide_is_marked_in_the_file(command: Command, tmp_path: Path) -> None:
+    """Also what has no entry there, such as numbers that may stand for nothing, and a target that was guessed."""
+    table = people(60)
+    table["hours"][::9] = [-999] * 7
+    result = command("inspect", write_csv(tmp_path / "t.csv", table), "--out", tmp_path / "t.toml", "--json", "-")
+    told, written = json.loads(result.out), (tmp_path / "t.toml").read_text()
+    assert told["to_decide"] == written.count("# DECIDE: ") == 2
+    assert "DECIDE: hours" in written and "DECIDE: income" in written
+
+
+def test_a_second_inspect_writes_beside_the_first(
+    command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    path = write_csv(tmp_path / "t.csv", people(30))
+    assert command("inspect", path, "--quiet").code == 0
+    Path("t.toml").write_text("mine")
+    for name in ("t-2.toml", "t-3.toml"):
+        told = json.loads(command("inspect", path, "--quiet", "--json", "-").out)
+        assert told["written"] == name and name in told["next"] and Path(name).exists()
+    assert Path("t.toml").read_text() == "mine"
+    assert json.loads(command("inspect", path, "--overwrite", "--quiet", "--json", "-").out)["written"] == "t.toml"
 
 
 def test_words_for_nothing_in_any_case(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import pytest
 import torch
 from commands import Command, people, write_csv
 
-from fullcert import dates
+from fullcert import dates, threats
 from fullcert.dialects import Dialect
 from fullcert.encoding import DECLARED, FIXED, SAME, Number, Words
 from fullcert.mistakes import Mistake
@@ -147,6 +147,16 @@ def test_a_value_from_data_inside_the_threat_is_declared(command: Command, holes
 )
 def test_dates_are_days(cell: str, order: str | None, days: float | None) -> None:
     assert dates.days(cell, order) == days
+
+
+def test_missing_dates_are_told_as_dates() -> None:
+    """A claim about days 19783 to 19843 said nothing to its readers; part of a day stays a number."""
+    for text in ("1969-12-31", "1970-01-02", "2024-02-29"):
+        assert dates.day_of(float(dates.days(text) or 0)) == text
+    assert [dates.day_of(number) for number in (0.5, 1e9, -1e9, math.inf)] == [None] * 4
+    options = Options(data="t.csv", target="y", dates=("since=dmy",), missing=("since=19783:19843.5", "age=17:90"))
+    words = threats.training_words(options, 100, table=True)
+    assert words.endswith("since by anything from 2024-03-01 to 19843.5 and age by anything from 17 to 90")
 
 
 def test_dates_of_a_table(tmp_path: Path) -> None:

@@ -19,17 +19,21 @@ from fullcert import answering, dates, runs, tables, tasks
 from fullcert.dialects import Dialect
 from fullcert.encoding import SAME, Encoding, Number, Target, Words
 from fullcert.mistakes import Mistake
+from fullcert.notations import ALL
 from fullcert.options import Options
 from fullcert.tables import as_words, from_words, read
 
 CELLS = (
     *("1", "1.0", "01", "1e0", "+1", "-0", "0", "2.50", "1,5", "1.5", "1e300", "12345678901234567890", "5e-324"),
     *("n/a", "", "NaN", "-nan", "?", "-999", "-999.0", "0.1", "north", "1_000", "\u0663", "true", "2024-03-01", "x1"),
+    *("1.234", "1,234", "1.234,5", "1,234.5", "1 234", "1'234.5", "12.34.567", "North", "NORTH", "north  west", "1E3"),
 )
 DIALECTS = [Dialect(decimal=sign, marks=frozenset(marks)) for sign in ".," for marks in ((), ("?",), ("-999", "x1"))]
+GROUPED = [Dialect(decimal=way.decimal, thousands=way.thousands) for way in ALL if way.grouped]
+ANY_CASE = [Dialect(decimal=".", thousands=sign, any_case=frozenset([""])) for sign in (None, ",", "none")]
 
 
-@pytest.mark.parametrize("dialect", DIALECTS, ids=lambda dialect: f"{dialect.decimal} {sorted(dialect.marks)}")
+@pytest.mark.parametrize("dialect", [*DIALECTS, *GROUPED, *ANY_CASE], ids=str)
 def test_a_cell_is_read_alike_whatever_stands_beside_it(dialect: Dialect) -> None:
     for cell in CELLS:
         beside = [[], ["7"], ["word"], [""], ["word", "1"], *([other] for other in CELLS)]
