@@ -22,6 +22,7 @@ from fullcert.identity import Kept
 from fullcert.losses import outputs
 from fullcert.mistakes import Mistake, choose
 from fullcert.options import Options
+from fullcert.probabilities import LOGISTIC, probabilities
 from fullcert.tables import as_words
 from fullcert.training import DTYPES
 
@@ -92,7 +93,23 @@ def told(question: Asked, data: Path, cuts: int) -> Answers:
         many = len(encoding.target.classes)
         raise Mistake(f"the certificate has more classes than the {many} that the run names")
     rows = columns(found, encoding.target, table, question.id)
+    place = list(rows).index("certified") + 1
+    marked: dict[str, list[Any]] = {**unseen(encoding, table), **likely(question)}
+    rows = dict([*list(rows.items())[:place], *marked.items(), *list(rows.items())[place:]])
     return Answers(rows, question.words, certificate.void_at_step, unknown(encoding, table))
+
+
+def likely(question: Asked) -> dict[str, list[float | None]]:
+    """How likely each class is for the plain model, where it was trained to say so."""
+    certificate, classes = question.certificate, question.encoding.target.classes
+    if not classes or certificate.record["loss"] not in LOGISTIC:
+        return {}
+    reference = next(certificate.nominal.parameters())
+    x = question.x.to(reference.device, reference.dtype)
+    with torch.no_grad():
+        outputs = [certificate.nominal(question.threat.observed(part).clone()) for part in x.split(CHUNK)]
+    shares = probabilities(torch.cat(outputs).double())
+    return {f"probability_{name}": _finite(shares[:, place]) for place, name in enumerate(classes)}
 
 
 def by_vote(question: Asked, data: Path) -> dict[str, list[Any]]:
@@ -109,6 +126,7 @@ def by_vote(question: Asked, data: Path) -> dict[str, list[Any]]:
         **standing_in(question.table, question.id, len(question.table)),
         "label": [target.classes[int(label)] for label in vote.label],
         "certified": vote.certified(k).tolist(),
+        **unseen(question.encoding, question.table),
         "votes": (vote.members == vote.label.unsqueeze(1)).sum(1).tolist(),
         "withstands": [None if value < 0 else value for value in vote.withstood.tolist()],
     }
@@ -144,12 +162,22 @@ def asked(run: Path, data: Path, epsilon: float | None, tolerance: Sequence[str]
 
 def unknown(encoding: Encoding, table: tables.Table) -> dict[str, int]:
     """Columns with categories that training did not have, which count as none, and in how many rows."""
-    found = {}
-    for column in encoding.columns:
-        if isinstance(column, Words):
-            words = as_words(table.column(column.name))
-            found[column.name] = int((~np.isin(words, ["", *column.values])).sum())
+    found = {name: int(rows.sum()) for name, rows in new_categories(encoding, table).items()}
     return {name: count for name, count in found.items() if count}
+
+
+def new_categories(encoding: Encoding, table: tables.Table) -> dict[str, np.ndarray]:
+    """By column of categories, the rows with one that training did not have."""
+    named = [column for column in encoding.columns if isinstance(column, Words)]
+    return {column.name: ~np.isin(as_words(table.column(column.name)), ["", *column.values]) for column in named}
+
+
+def unseen(encoding: Encoding, table: tables.Table) -> dict[str, list[str]]:
+    """A mark on rows with categories that training did not have: the columns in which they stand."""
+    found = new_categories(encoding, table)
+    if not found:
+        return {}
+    return {"unseen": [", ".join(name for name in found if found[name][row]) for row in range(len(table))]}
 
 
 def encoding_of(path: Path, dialect: Dialect = PLAIN) -> Encoding:

@@ -1,7 +1,9 @@
 """What the predictions of a run lean on: training rows, columns and sources, and which rows to check first.
 
 The library tells it by sample and by input (`boundflow/audit.py`); here it gets the names of the user: lines, ids,
-columns. Rows that were checked come back as a file (`checked_rows.py`).
+columns. Rows that were checked come back as a file (`checked_rows.py`). Which labels are unlikely is another question,
+about the rows alone (`suspects.py`), and its list stands beside: a row can be right and settle much, or be wrong and
+settle nothing.
 """
 
 from collections.abc import Sequence
@@ -16,7 +18,7 @@ import boundflow as bf
 from boundflow.audit import Audit
 from boundflow.recorded import LABEL, PRESENCE
 from boundflow.threats import Threat
-from fullcert import answering, identity, missing_cells, places, runs, tasks, voting
+from fullcert import answering, identity, missing_cells, places, runs, suspects, tasks, voting
 from fullcert.checked_rows import checked
 from fullcert.dialects import UNSAID, Said
 from fullcert.encoding import Encoding, Number
@@ -24,8 +26,11 @@ from fullcert.evaluation import CHUNK
 from fullcert.identity import Kept
 from fullcert.mistakes import Mistake
 from fullcert.places import Places
+from fullcert.recorded_rows import Recorded
 
 FORMAT = 1
+SETTLES = "Which rows to check so that more predictions are settled?"
+UNLIKELY = "Which rows have a label that is unlikely, given their other columns?"
 SHOWN = 50  # predictions that a file explains one by one
 NAMED = 5  # rows that are named for each of them
 
@@ -40,6 +45,7 @@ class Subject(NamedTuple):
     features: tuple[str, ...]  # the column of the user's table that each input is made of
     target: str
     unit: float  # of a value that is predicted, in the user's own
+    task: tasks.Task | None  # None where the table of the run is gone
 
 
 def audited(
@@ -50,6 +56,7 @@ def audited(
     every: bool = False,
     source: str | None = None,
     said: Said = UNSAID,
+    suspects: bool = False,
 ) -> dict[str, Any]:
     """The audit of a run, on its test samples or on the rows of a file, as plain data."""
     if voting.votes(run):
@@ -61,6 +68,9 @@ def audited(
     sources = source_of(where, source)
     told: dict[str, Any] = {"format": FORMAT, "run": str(run), "data": None if data is None else str(data)}
     told["budget"] = budget
+    recorded = Recorded(where, options, subject.target, subject.task)
+    if suspects:
+        told["suspects"] = suspected(subject, where, recorded, budget)
     try:
         if verified is not None:
             trained = certificate
@@ -73,7 +83,7 @@ def audited(
     except (ValueError, bf.BoundFlowError) as error:
         raise Mistake(f"{run} cannot be audited: {error}") from None
     told |= {"samples": found.asked, "certified": found.certain, "task": certificate.record.get("task")}
-    return told | described(in_units(found, subject.unit), subject, where, sources)
+    return told | described(in_units(found, subject.unit), subject, where, sources, recorded)
 
 
 def require_same(kept: Kept) -> tasks.Task | None:
@@ -109,7 +119,7 @@ def asked(kept: Kept, data: Path | None, said: Said = UNSAID) -> tuple[bf.Certif
     threat = answering.test_threat(options, read, encoding, inputs)
     columns = columns_of(encoding, features, int(np.prod(inputs.shape[1:])))
     target, unit = ("label", 1.0) if encoding is None else (encoding.target.name, encoding.target.scale)
-    return certificate, Subject(torch.as_tensor(inputs), threat, where, names, columns, target, unit), encoding
+    return certificate, Subject(torch.as_tensor(inputs), threat, where, names, columns, target, unit, task), encoding
 
 
 def columns_of(encoding: Encoding | None, features: Sequence[str] | None, count: int) -> tuple[str, ...]:
@@ -128,6 +138,40 @@ def source_of(where: Places, name: str | None) -> np.ndarray | None:
     return where.table.column(name)[where.rows].astype(str)
 
 
+def suspected(subject: Subject, where: Places, recorded: Recorded, count: int) -> dict[str, Any]:
+    """The training rows whose own label is unlikely, the most unlikely first."""
+    task = subject.task
+    if task is None:
+        raise Mistake("--suspects looks at the training rows, and the table of this run is not there any more")
+    train, encoding = task.data.train, task.encoding
+    if encoding is not None and encoding.target.regression:
+        target = encoding.target
+        scores = suspects.of_values(train.inputs, train.labels)
+        rows = [
+            {
+                **where.told(row),
+                "value": float(train.labels[row]) * target.scale + target.center,
+                "expected": float(scores.expected[row]) * target.scale + target.center,
+                "deviations": float(scores.surprise[row]),
+                "recorded": recorded.of(row),
+            }
+            for row in scores.first(count)
+        ]
+        return {"question": UNLIKELY, "score": suspects.DEVIATIONS, "rows": rows}
+    scores = suspects.of_labels(train.inputs, train.labels, task.data.classes)
+    rows = [
+        {
+            **where.told(row),
+            "label": task.class_names[int(train.labels[row])],
+            "probability": -float(scores.surprise[row]),
+            "likely": task.class_names[int(scores.expected[row].argmax())],
+            "recorded": recorded.of(row),
+        }
+        for row in scores.first(count)
+    ]
+    return {"question": UNLIKELY, "score": suspects.PROBABILITY, "rows": rows}
+
+
 # --- words and numbers ----------------------------------------------------------------------------------------------
 
 
@@ -141,7 +185,9 @@ def in_units(found: Audit, unit: float) -> Audit:
     )
 
 
-def described(found: Audit, subject: Subject, where: Places, sources: np.ndarray | None) -> dict[str, Any]:
+def described(
+    found: Audit, subject: Subject, where: Places, sources: np.ndarray | None, recorded: Recorded
+) -> dict[str, Any]:
     """An audit in the names of the user."""
     reach, owned = float(found.reach.sum()), float(found.owned.sum())
     listed = found.checklist
@@ -151,6 +197,7 @@ def described(found: Audit, subject: Subject, where: Places, sources: np.ndarray
     rows = [
         {**where.told(sample), "term": totals[sample], "share": totals[sample] / whole}
         | ({"missing": [name_of(column, subject) for column in columns]} if columns else {})
+        | {"recorded": recorded.of(sample)}
         for sample, columns in zip(listed.samples.tolist(), missing, strict=True)
     ]
     told = {
@@ -158,6 +205,7 @@ def described(found: Audit, subject: Subject, where: Places, sources: np.ndarray
         "unowned_share": max(0.0, 1.0 - owned / reach) if reach else 0.0,
         "columns": by_name(found, subject) if found.names_columns else None,
         "checklist": {
+            "question": SETTLES,
             "claim": str(listed),
             "forecast": listed.forecast,
             "rows": rows,

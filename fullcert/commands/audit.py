@@ -27,6 +27,10 @@ def audit(
     every: Annotated[
         bool, typer.Option("--every", help="Explain all predictions, not the abstained ones only.")
     ] = False,
+    suspects: Annotated[
+        bool,
+        typer.Option("--suspects", help="Also list the training rows whose own label is unlikely."),
+    ] = False,
     source: Annotated[
         str | None, typer.Option(help="A column of the training table that says where a row comes from.")
     ] = None,
@@ -44,6 +48,7 @@ def audit(
 ) -> None:
     """Say which training rows and columns abstained predictions lean on, and which rows to check first.
 
+    Another question is which labels are unlikely: --suspects lists those rows beside, and with --out in a file beside.
     Rows that prove as recorded go into --verified FILE; the answers then hold without training again.
     """
     from rich.console import Console
@@ -72,9 +77,11 @@ def audit(
     from fullcert.commands.display import working
 
     with working("auditing", hidden=quiet):
-        found = auditing.audited(run, data, budget, verified, every, source, said)
+        found = auditing.audited(run, data, budget, verified, every, source, said, suspects)
     if out is not None:
         runs.write(out, tables.written(to_check(found), out.suffix))
+        if suspects:
+            runs.write(beside(out), tables.written(of_suspects(found), out.suffix))
     if report:
         found = write_report(run, found)
     results.give(json, found)
@@ -91,7 +98,27 @@ def to_check(found: dict[str, Any]) -> dict[str, list[Any]]:
     to_fill = [name for name in dict.fromkeys(name for part in missing for name in part) if name not in listed]
     if any(missing):
         listed["missing"] = [", ".join(part) for part in missing]
-    return listed | {name: [""] * len(rows) for name in to_fill if name != "missing"}
+    listed |= {name: [""] * len(rows) for name in to_fill if name != "missing"}
+    return listed | recorded_in(rows)
+
+
+def recorded_in(rows: list[dict[str, Any]]) -> dict[str, list[str]]:
+    """What stands in the rows, the label first."""
+    names = dict.fromkeys(name for row in rows for name in row["recorded"])
+    return {f"recorded {name}": [row["recorded"].get(name, "") for row in rows] for name in names}
+
+
+def of_suspects(found: dict[str, Any]) -> dict[str, list[Any]]:
+    """The rows with unlikely labels as columns, the most unlikely first."""
+    rows = found["suspects"]["rows"]
+    names = [name for name in (rows[0] if rows else ()) if name != "recorded"]
+    listed = {"rank": list(range(1, len(rows) + 1)), **{name: [row[name] for row in rows] for name in names}}
+    return listed | recorded_in(rows)
+
+
+def beside(out: Path) -> Path:
+    """The file of suspects: check.csv has check-suspects.csv beside it."""
+    return out.with_stem(f"{out.stem}-suspects")
 
 
 def write_report(run: Path, found: dict[str, Any]) -> dict[str, Any]:
@@ -105,9 +132,7 @@ def write_report(run: Path, found: dict[str, Any]) -> dict[str, Any]:
 
 
 def show(found: dict[str, Any], out: Path | None, console: "Console") -> None:
-    """What the predictions lean on, the first rows to check, and what that would settle."""
-    from rich.table import Table
-
+    """What the predictions lean on, the first rows of each list under its question, and what the first would settle."""
     from fullcert.commands.display import share
 
     def say(words: str) -> None:
@@ -117,32 +142,51 @@ def show(found: dict[str, Any], out: Path | None, console: "Console") -> None:
     say(f"{found['certified']:,} of {found['samples']:,} predictions {bounded}.")
     if "certified_before" in found:
         say(f"Without the {found['verified_rows']:,} verified rows: {found['certified_before']:,}.")
-    if not found["audited"]:
-        return
-    columns = ", ".join(f"{part['column']} {share(part['share'])}" for part in (found["columns"] or [])[:5])
-    told = f"by column {columns}" if found["columns"] else "this file does not name columns: train again for those"
-    many = "1 prediction leans" if found["audited"] == 1 else f"{found['audited']:,} predictions lean"
-    say(f"What {many} on: {told}; {share(found['unowned_share'])} belongs to no row.")
-    for part in found.get("sources", [])[:SHOWN]:
-        say(f"  {part['source']}: {share(part['share'])} from {part['rows']:,} rows")
     rows = to_check(found)
-    if out is None and rows["rank"]:
-        names = [name for name in rows if any(cell != "" for cell in rows[name])]
-        table = Table(*names)
-        for place in range(min(SHOWN, len(rows["rank"]))):
-            table.add_row(*(_cell(name, rows[name][place]) for name in names))
-        console.print(table)
-        if len(rows["rank"]) > SHOWN:
-            say(f"... and {len(rows['rank']) - SHOWN} more rows: use --out FILE for all of them")
-    if found["budget"]:
-        say(found["checklist"]["claim"])
-    if out is not None:
-        console.print(f"rows to check: {out}", soft_wrap=True, highlight=False, markup=False)
+    if found["audited"]:
+        columns = ", ".join(f"{part['column']} {share(part['share'])}" for part in (found["columns"] or [])[:5])
+        told = f"by column {columns}" if found["columns"] else "this file does not name columns: train again for those"
+        many = "1 prediction leans" if found["audited"] == 1 else f"{found['audited']:,} predictions lean"
+        say(f"What {many} on: {told}; {share(found['unowned_share'])} belongs to no row.")
+        for part in found.get("sources", [])[:SHOWN]:
+            say(f"  {part['source']}: {share(part['share'])} from {part['rows']:,} rows")
+        say(f"\n{found['checklist']['question']}")
+        show_rows(rows, out, console)
+        if found["budget"]:
+            say(found["checklist"]["claim"])
+    if "suspects" in found:
+        say(f"\n{found['suspects']['question']}")
+        show_rows(of_suspects(found), out, console)
+        say(found["suspects"]["score"])
+    files = {"rows to check": out} | ({"rows with unlikely labels": beside(out)} if out and "suspects" in found else {})
+    for what, file in files.items():
+        if file is not None:
+            console.print(f"{what}: {file}", soft_wrap=True, highlight=False, markup=False)
+    if out is not None and rows["rank"]:
         fill = ", fill in what is missing" if "missing" in rows else ""
         say(
             f"next: check them{fill}, leave out those that are wrong, and run "
             f"fullcert audit {found['run']} --verified {out}"
         )
+
+
+def show_rows(rows: dict[str, list[Any]], out: Path | None, console: "Console") -> None:
+    """The first rows of a list with their label, where no file has them all."""
+    from rich.table import Table
+
+    if out is not None or not rows["rank"]:
+        return
+    label = next((name for name in rows if name.startswith("recorded ")), None)
+    others = {name for name in rows if name.startswith("recorded ") and name != label}
+    names = [name for name in rows if name not in others and any(cell != "" for cell in rows[name])]
+    names = [name for name in names if not ("label" in rows and name == label)]
+    table = Table(*names)
+    for place in range(min(SHOWN, len(rows["rank"]))):
+        table.add_row(*(_cell(name, rows[name][place]) for name in names))
+    console.print(table)
+    if len(rows["rank"]) > SHOWN:
+        more = f"... and {len(rows['rank']) - SHOWN} more rows: use --out FILE for all of them"
+        console.print(more, highlight=False, markup=False)
 
 
 def _cell(name: str, value: Any) -> str:

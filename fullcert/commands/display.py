@@ -125,10 +125,11 @@ def next_command(metrics: dict[str, Any], out: Path | None) -> str:
 
 
 def show_answers(rows: dict[str, list[Any]], told: dict[str, Any], out: Path | None, console: Console) -> None:
-    """The first rows as a table, and the sum of it. The bounds of several outputs would not fit."""
+    """The first rows as a table, and the sum of it. Probabilities, and the bounds of several outputs, would not fit."""
     if out is None:
         several = "lower_1" in rows
-        names = [name for name in rows if not (several and name.startswith(("lower_", "upper_")))]
+        hidden = ("probability_", "unseen", *(("lower_", "upper_") if several else ()))
+        names = [name for name in rows if not name.startswith(hidden)]
         table = Table(*names)
         for row in range(min(SHOWN, len(rows["row"]))):
             table.add_row(*(escape(_cell(name, rows[name][row])) for name in names))
@@ -143,6 +144,7 @@ def show_answers(rows: dict[str, list[Any]], told: dict[str, Any], out: Path | N
     for name, count in told["unknown_categories"].items():
         rows_have = "1 row has" if count == 1 else f"{count} rows have"
         note = f"Note: {rows_have} a category in {name} that training did not have; it counts as none of them."
+        note += "" if out is None else " The column unseen marks it."
         console.print(note, highlight=False, markup=False)
     if out is not None:
         console.print(f"answers: {out}", soft_wrap=True, highlight=False, markup=False)

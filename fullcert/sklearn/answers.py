@@ -11,6 +11,7 @@ import numpy as np
 import torch
 
 import boundflow as bf
+from fullcert.probabilities import probabilities
 
 
 @dataclass(frozen=True)
@@ -64,13 +65,6 @@ class Withstood:
 def conventional(outputs: np.ndarray) -> np.ndarray:
     """One number a row where there is one output, as scikit-learn has it."""
     return outputs[:, 0] if outputs.shape[1] == 1 else outputs
-
-
-def probabilities(outputs: torch.Tensor) -> torch.Tensor:
-    """Of the classes; an output alone is that of the second of two."""
-    if outputs.shape[1] > 1:
-        return torch.softmax(outputs, 1)
-    return torch.cat((torch.sigmoid(-outputs), torch.sigmoid(outputs)), 1)
 
 
 def bounded_probabilities(lower: torch.Tensor, upper: torch.Tensor) -> tuple[np.ndarray, np.ndarray]:

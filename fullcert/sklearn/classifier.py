@@ -18,6 +18,7 @@ import boundflow as bf
 from boundflow.threats import AtMost, Labels, Threat
 from boundflow.training_state import space_of
 from fullcert import losses
+from fullcert.probabilities import probabilities
 from fullcert.sklearn import fitted
 from fullcert.sklearn.answers import (
     CertifiedLabels,
@@ -25,7 +26,6 @@ from fullcert.sklearn.answers import (
     Withstood,
     bounded_probabilities,
     conventional,
-    probabilities,
 )
 from fullcert.sklearn.certified import CertifiedEstimator
 from fullcert.sklearn.checks import ClassWeightNotCovered, check_certifies, counted, known

@@ -60,7 +60,10 @@ def test_rows_are_named_by_their_lines(command: Command, run: Path, holes: Path,
     assert 0 <= found["unowned_share"] < 1 and found["checklist"]["claim"].startswith("If these")
     written = list(csv.DictReader((tmp_path / "check.csv").read_text().splitlines()))
     assert 0 < len(written) <= 10 and list(written[0])[:5] == ["rank", "line", "sample", "term", "share"]
-    assert list(written[0])[5:] == ["missing", "hours"] and {row["missing"] for row in written} == {"", "hours"}
+    assert list(written[0])[5:8] == ["missing", "hours", "recorded income"] and {row["missing"] for row in written} == {
+        "",
+        "hours",
+    }
     options = resolve({}, read_options(run / "options.toml"))
     train = tasks.load(options).data.train
     lines = holes.read_text().splitlines()

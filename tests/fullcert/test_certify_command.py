@@ -1,5 +1,6 @@
 """`fullcert certify`: the certificate of a run, asked about new rows."""
 
+import csv
 import json
 import shutil
 from pathlib import Path
@@ -371,3 +372,37 @@ def test_a_void_certificate_certifies_nothing(command: Command, table: Path, row
     for ending in (".csv", ".parquet", ".json"):
         assert command("certify", made, rows, "--quiet", "--out", tmp_path / f"answers{ending}").code == 0
     assert np.isnan(read(tmp_path / "answers.csv").columns["margin"]).all()
+
+
+def test_answers_have_probabilities_of_the_classes_by_name(
+    command: Command, run: Path, regression: Path, rows: Path, tmp_path: Path
+) -> None:
+    """Those of the plain model; a loss without logits has none, and neither has a number."""
+    for answer in asked(command, run, rows)["rows"]:
+        shares = {name: value for name, value in answer.items() if name.startswith("probability_")}
+        assert list(shares) == ["probability_little", "probability_much"]
+        assert (
+            sum(shares.values()) == pytest.approx(1) and max(shares, key=shares.get) == f"probability_{answer['label']}"
+        )
+        lower, upper = (1 / (1 + np.exp(-answer[side])) for side in ("lower", "upper"))
+        assert lower - 1e-12 <= shares["probability_much"] <= upper + 1e-12
+    several = trained(tmp_path, "--data", rows, "--target", "town", "--ignore", "income", "--steps", "2")
+    (first, *_) = asked(command, several, rows)["rows"]
+    assert sum(first[f"probability_{town}"] for town in ("north", "south", "west")) == pytest.approx(1)
+    assert not [name for name in asked(command, regression, rows)["rows"][0] if name.startswith("probability")]
+    shutil.rmtree(several)
+    hinge = trained(tmp_path, "--data", rows, *INCOME, "--loss", "hinge", "--steps", "1")
+    assert not [name for name in asked(command, hinge, rows)["rows"][0] if name.startswith("probability")]
+
+
+def test_rows_with_categories_that_training_did_not_have_are_marked(
+    command: Command, run: Path, tmp_path: Path
+) -> None:
+    table = write_csv(
+        tmp_path / "new.csv", {"age": [30, 40, 50], "hours": [30, 31, 32], "town": ["nroth", "north", ""]}
+    )
+    out = tmp_path / "answers.csv"
+    told = unwrapped(command("certify", run, table, "--out", out).out)
+    assert "The column unseen marks it." in told
+    with out.open(newline="") as file:
+        assert [row["unseen"] for row in csv.DictReader(file)] == ["town", "", ""]
