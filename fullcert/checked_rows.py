@@ -56,11 +56,15 @@ def read(path: Path, encoding: Encoding | None, options: Options, said: Said = U
     numbers = [c.name for c in encoding.columns if isinstance(c, Number)] if encoding is not None else []
     try:
         table = tables.read(path, replace(theirs, encoding=None, decimal=".", thousands=None))
-        if all(_holds_numbers(table, name) for name in numbers if name in table.columns and name not in dates):
-            return _with_dates(table, dates)
     except Mistake:
         if theirs.encoding is None:
             raise
+    else:
+        named = [name for name in numbers if name in table.columns and name not in dates]
+        if all(_holds_numbers(table, name) for name in named):
+            if theirs.decimal == ",":  # somebody may have typed 1.234 as their table has it
+                table.check_clear(named)
+            return _with_dates(table, dates)
     return _with_dates(tables.read(path, theirs), dates)
 
 

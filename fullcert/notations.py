@@ -39,7 +39,7 @@ class Notation(NamedTuple):
     def flags(self) -> str:
         """What to type for it."""
         if not self.grouped:
-            return f"--thousands {NONE}" if self.decimal == "." else "--decimal ,"
+            return f"--decimal . --thousands {NONE}" if self.decimal == "." else "--decimal ,"
         thousands = f'--thousands "{self.thousands}"' if self.thousands == "'" else f"--thousands {self.thousands}"
         return thousands if self.decimal == "." else f"--decimal , {thousands}"
 
@@ -106,11 +106,11 @@ class Unclear(NamedTuple):
 
     def told(self, column: str) -> str:
         """What to type, in one sentence."""
-        names = f"--categorical {column} if they are names"
+        names = f"(--categorical {column} if they are names)"
         if len(self.ways) == 1:
             (way,) = self.ways
-            return f"the column {column!r} holds numbers such as {self.cell!r}: give {way.flags}, or {names}"
-        return f"the column {column!r} can be read in {len(self.ways)} ways, {self.listed}: give one, or {names}"
+            return f"the column {column!r} holds numbers such as {self.cell!r}: give {way.flags} {names}"
+        return f"the column {column!r} can be read in {len(self.ways)} ways, so say which: {self.listed} {names}"
 
     @property
     def listed(self) -> str:

@@ -150,11 +150,11 @@ def show(found: dict[str, Any], out: Path | None, console: "Console") -> None:
         say(f"What {many} on: {told}; {share(found['unowned_share'])} belongs to no row.")
         for part in found.get("sources", [])[:SHOWN]:
             say(f"  {part['source']}: {share(part['share'])} from {part['rows']:,} rows")
+    if found["audited"] and found["budget"]:
         say(f"\n{found['checklist']['question']}")
         show_rows(rows, out, console)
-        if found["budget"]:
-            say(found["checklist"]["claim"])
-    if "suspects" in found:
+        say(found["checklist"]["claim"])
+    if "suspects" in found and found["budget"]:
         say(f"\n{found['suspects']['question']}")
         show_rows(of_suspects(found), out, console)
         say(found["suspects"]["score"])

@@ -195,6 +195,34 @@ def test_new_rows_are_read_as_those_of_the_run_or_as_said(command: Command, germ
     assert audited.code == 0 and json.loads(audited.out)["samples"] == 20, audited.err
 
 
+def test_checked_rows_of_a_german_table_may_be_typed_in_either_way(command: Command, tmp_path: Path) -> None:
+    """1.234 is refused there: it was taken for a number near one, which nobody had checked."""
+    table = pay_in(GERMAN)
+    table["pay"][::9] = [""] * 10
+    path = semicolons(tmp_path / "people.csv", table)
+    flags = ("--target", "income", "--decimal", ",", "--thousands", ".", "--missing", "pay=1:9999999", "--steps", "3")
+    run = tmp_path / "run"
+    assert command("train", "--data", path, *flags, "--out", run, "--quiet").code == 0
+    assert command("audit", run, "--every", "--out", tmp_path / "check.csv", "--quiet").code == 0
+    rows = list(csv.DictReader((tmp_path / "check.csv").read_text().splitlines()))
+    (first, *_) = [row for row in rows if row["missing"] == "pay"]
+    found = {}
+    for typed, said in {
+        "6234.5": (),
+        "6.234,5": (),
+        "6234": (),
+        "6.234": ("--decimal", ",", "--thousands", "."),
+        "6.235": ("--decimal", ".", "--thousands", "none"),
+    }.items():
+        filled = write_csv(tmp_path / "filled.csv", {"line": [first["line"]], "pay": [typed]})
+        if said:
+            assert "2 ways" in sentence(command("audit", run, "--verified", filled))
+        result = command("audit", run, "--verified", filled, *said, "--every", "--json", "-", "--quiet")
+        assert result.code == 0, result.err
+        found[typed] = json.loads(result.out)["predictions"][0]["margin"]
+    assert found["6234.5"] == found["6.234,5"] != found["6234"] == found["6.234"] != found["6.235"]
+
+
 def test_tune_reads_its_tables_as_they_are_written(command: Command, german: Path) -> None:
     """It counted rows of a plain file."""
     path = german / "people.csv"
