@@ -12,7 +12,6 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
 
 import numpy as np
 
@@ -62,7 +61,8 @@ class Finding:
         return self.decide or self.left_out
 
 
-class Other(NamedTuple):
+@dataclass(frozen=True)
+class Other:
     """Another way than the proposed one: its entry in the options file, if it takes one, and what it costs."""
 
     key: str | None

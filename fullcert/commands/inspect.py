@@ -81,7 +81,7 @@ def data_of(found: "Inspection") -> dict[str, Any]:
         "table": str(found.path),
         "rows": found.rows,
         "columns": list(found.columns),
-        "findings": [asdict(finding) for finding in found.findings],
+        "findings": [{**asdict(finding), "decide": finding.undecided} for finding in found.findings],
         "to_decide": found.undecided,
         "options": found.options,
     }
@@ -109,13 +109,17 @@ def as_toml(found: "Inspection") -> str:
 
 def reasons(finding: "Finding") -> list[str]:
     """A finding as comments: what was seen and is proposed, what that costs, and the other ways."""
+    from fullcert.options import written_value
+
     mark = "DECIDE: " if finding.undecided else ""
     what = f"{finding.column}: " if finding.column else ""
     lines = [_comment(f"{mark}{what}{finding.seen}: {finding.proposed}")]
     if finding.costs:
         lines.append(_comment(f"{INDENT}costs: {finding.costs}"))
     for other in finding.others:
-        way = "without this entry" if other.key is None else f'with {other.key} = ["{other.entry}"] instead'
+        way = (
+            "without this entry" if other.key is None else f"with {other.key} = {written_value((other.entry,))} instead"
+        )
         lines.append(_comment(f"{INDENT}or {way}: {other.costs}"))
     return lines
 

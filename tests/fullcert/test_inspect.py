@@ -153,6 +153,10 @@ def test_every_column_that_is_left_out_is_to_be_confirmed(command: Command, tmp_
     assert command("inspect", tmp_path / "t.csv", "--target", "income", "--out", tmp_path / "t.toml").code == 0
     written = (tmp_path / "t.toml").read_text()
     assert all(f"# DECIDE: {name}: " in written for name in out) and written.count("DECIDE") == len(out)
+    told = json.loads(
+        command("inspect", tmp_path / "t.csv", "--target", "income", "--out", "/dev/null", "--json", "-").out
+    )
+    assert {one["column"] for one in told["findings"] if one["decide"]} == set(out)
     assert tomllib.loads(written)["ignore"] == ["zip", "note", "empty", "same", "other"]
 
 
@@ -239,7 +243,7 @@ def test_everything_to_decide_is_marked_in_the_file(command: Command, tmp_path: 
     table["hours"][::9] = [-999] * 7
     result = command("inspect", write_csv(tmp_path / "t.csv", table), "--out", tmp_path / "t.toml", "--json", "-")
     told, written = json.loads(result.out), (tmp_path / "t.toml").read_text()
-    assert told["to_decide"] == written.count("# DECIDE: ") == 2
+    assert told["to_decide"] == written.count("# DECIDE: ") == 2 == sum(one["decide"] for one in told["findings"])
     assert "DECIDE: hours" in written and "DECIDE: income" in written
 
 
