@@ -59,6 +59,12 @@ class Options:
     missing_mark: tuple[str, ...] = option(
         (), "A word that stands for a missing value, such as ?. Can be repeated.", DATA, metavar="WORD"
     )
+    valid: tuple[str, ...] = option(
+        (),
+        "COLUMN=LOW:HIGH: what is no number from LOW to HIGH is read as missing. Can be repeated.",
+        DATA,
+        metavar="COLUMN=...",
+    )
     impute: tuple[str, ...] = option(
         (),
         "COLUMN=median, mean, mode or a value: what stands in for a missing one. Can be repeated.",

@@ -217,7 +217,12 @@ def mixed(column: Column) -> Iterator[Finding]:
         count = sum(column.counts[cell] for cell in others)
         seen = f"{len(column.numbers):,} numbers, and {count:,} cells that are none: {listed(others)} "
         seen += f"(line {column.line_of(others[0])})"
-        yield Finding(column.name, "mixed", seen, "left out until they are mended", "ignore", column.name, decide=True)
+        told = "what is no number from LOW to HIGH, which are yours to say, is missing, as an empty cell is"
+        yield Finding(
+            *(column.name, "mixed", seen, "left out until they are mended", "ignore", column.name),
+            decide=True,
+            others=(Other("valid", f"{column.name}=LOW:HIGH", told),),
+        )
 
 
 def among_numbers(column: Column) -> list[str]:

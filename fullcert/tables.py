@@ -63,6 +63,17 @@ class Table:
             made[name] = dates.as_days(name, as_words(cells).tolist(), order, lines)  # numbers such as 20240301, too
         return replace(self, columns=made, unclear={n: found for n, found in self.unclear.items() if n not in given})
 
+    def within(self, ranges: Mapping[str, tuple[float, float]]) -> "Table":
+        """The same with numbers in these columns, missing where a cell holds none in the range of its column."""
+        made = dict(self.columns)
+        for name, (low, high) in ranges.items():
+            cells = self.column(name)
+            if cells.ndim > 1:
+                raise Mistake(f"--valid {name}: that column of {self.path} holds arrays")
+            numbers = np.array([PLAIN.value(word) for word in as_words(cells).tolist()], dtype=np.float64)
+            made[name] = np.where((numbers >= low) & (numbers <= high), numbers, np.nan)
+        return replace(self, columns=made)
+
     def check_clear(self, names: Sequence[str]) -> None:
         """Refuse columns whose numbers could be others, as far as nobody said how they are written."""
         for name in names:

@@ -26,7 +26,7 @@ from fullcert.threats import parse_ranges, parse_tolerances
 TEST, VALIDATION = 5, 10  # one in so many
 FOR_TABLES = (
     *("trusted", "test_data", "target", "regression", "ignore", "categorical", "scale", "id", "dates", "missing_mark"),
-    *("impute", "drop_unlabelled", "encoding", "separator", "thousands", "ignore_case"),
+    *("impute", "drop_unlabelled", "encoding", "separator", "thousands", "ignore_case", "valid"),
 )
 
 
@@ -78,7 +78,8 @@ def load(options: Options) -> Task:
         return from_tables(options, train, test, str(options.target))
     if options.dataset == "adult":
         train, test = (
-            Table(_typed(columns, options), Path("adult")) for columns in datasets.adult_columns(Path(options.data_dir))
+            Table(_typed(columns, options), Path("adult")).within(ranges_of(options))
+            for columns in datasets.adult_columns(Path(options.data_dir))
         )
         return from_tables(options, train, test, "income")
     for name in FOR_TABLES:
@@ -100,7 +101,20 @@ def dialect_of(options: Options) -> Dialect:
 
 def read(options: Options, path: Path, said: Said = UNSAID) -> Table:
     """A table of a run, with its dates as numbers; written as those of the run are, as far as nothing else is said."""
-    return tables.read(path, said.over(dialect_of(options))).with_dates(parse_dates(options.dates))
+    table = tables.read(path, said.over(dialect_of(options))).within(ranges_of(options))
+    return table.with_dates(parse_dates(options.dates))
+
+
+def ranges_of(options: Options) -> dict[str, tuple[float, float]]:
+    """The numbers that can stand in a column, where that was said."""
+    found: dict[str, tuple[float, float]] = {}
+    for name, pair in parse_ranges(options.valid, "--valid").items():
+        if pair is None or pair[0] > pair[1]:
+            raise Mistake(f"--valid must be COLUMN=LOW:HIGH, such as {name}=17:90")
+        if name in parse_dates(options.dates) or name in options.categorical or name == options.id:
+            raise Mistake(f"--valid {name} is for numbers, and that column holds dates, categories or ids")
+        found[name] = pair
+    return found
 
 
 def from_tables(options: Options, train: Table, test: Table | None, target: str) -> Task:

@@ -182,3 +182,30 @@ def test_decimal_commas_are_asked_for(command: Command, tmp_path: Path) -> None:
 def test_ids_stay_as_they_are_written(tmp_path: Path) -> None:
     (tmp_path / "t.csv").write_text("id,x\n007,1\n008,2\n")
     assert read(tmp_path / "t.csv", Dialect(words=frozenset({"id"}))).columns["id"].tolist() == ["007", "008"]
+
+
+# --- numbers that can stand in a column -----------------------------------------------------------------------------
+
+
+def test_what_is_no_number_in_the_range_is_missing(command: Command, tmp_path: Path) -> None:
+    """A word or a number out of range made categories of the column, or a range that nothing can be in."""
+    columns = people(60)
+    clean = [*columns["hours"]]
+    dirty = {3: "1a0", 7: "999", 11: "-5", 20: "??"}
+    columns["hours"] = [dirty.get(row, hours) for row, hours in enumerate(clean)]
+    path = write_csv(tmp_path / "t.csv", columns)
+    table = read(path).within({"hours": (10, 60)})
+    expected = [math.nan if row in dirty else float(hours) for row, hours in enumerate(clean)]
+    assert np.array_equal(table.columns["hours"], expected, equal_nan=True)
+    flags = ("--data", path, *SHORT, "--valid", "hours=10:60")
+    assert "missing values in 'hours' (4)" in command("train", *flags).err
+    run = tmp_path / "run"
+    assert command("train", *flags, "--missing", "hours", "--out", run, "--quiet").code == 0
+    assert 'missing = ["hours=10.0:' in (run / "options.toml").read_text()
+    rows = {name: cells[3:5] for name, cells in columns.items()}
+    result = command("certify", run, write_csv(tmp_path / "rows.csv", rows), "--json", "-", "--quiet")
+    first, second = json.loads(result.out)["rows"]
+    assert first["upper"] - first["lower"] > second["upper"] - second["lower"]  # unknown in a new row, too
+    for words, said in (("hours=60:10", "LOW:HIGH"), ("hours", "LOW:HIGH"), ("wage=1:2", "no column 'wage'")):
+        assert said in command("train", "--data", path, *SHORT, "--valid", words).err
+    assert "is for numbers" in command("train", *flags, "--categorical", "hours").err
