@@ -120,4 +120,4 @@ class TooLittleMemory(BoundFlowError, MemoryError):
 
 
 class WideBounds(UserWarning):
-    """Sets of an own loop have become so wide that they say little: shown once for each space of symbols."""
+    """Sets say nothing any more, or will not where they go on to widen as they do: said once for each run."""

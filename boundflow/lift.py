@@ -24,7 +24,6 @@ from .symbols import Symbols
 from .thread_context import thread
 
 Given = Tensor | np.ndarray | np.generic | Sequence[object] | float  # what `torch.as_tensor` takes
-WIDE = 1e5  # times the size of a parameter: no prediction has been certain for long
 
 
 def interval(lower: Given, upper: Given) -> Bounded:
@@ -146,30 +145,22 @@ def centers(module: torch.nn.Module) -> torch.nn.Module:
 
 def _count_step(optimizer: torch.optim.Optimizer, args: object, kwargs: object) -> None:
     """Every optimizer step on bounded parameters advances the clock that errors report; others are none of ours."""
-    parameters = (parameter for group in optimizer.param_groups for parameter in group["params"])
-    spaces = {id(p.symbols): p for p in parameters if isinstance(p, Bounded)}
+    parameters = [p for group in optimizer.param_groups for p in group["params"] if isinstance(p, Bounded)]
+    spaces = {id(p.symbols): p for p in parameters}
     if spaces and thread.arithmetic.deferred is None:
         rounding.require_gradual_underflow()
     for parameter in spaces.values():
         if parameter.symbols is not None and parameter.symbols.arithmetic.deferred is None:
             parameter.symbols.count_step(optimizer)
-            _warn_of_width(parameter, parameter.symbols)
+            _warn_of_width(parameters, parameter.symbols)
 
 
-def _warn_of_width(parameter: Bounded, symbols: Symbols) -> None:
-    """Say once that sets have blown up, long before they are infinite. Looked at now and then, which costs nothing."""
-    steps = symbols.steps
-    if symbols.warned_of_width or (steps & (steps - 1) and steps % 8):
-        return
-    lower, upper = parameter.set.bounds
-    if float((upper - lower).max()) > WIDE * (1 + float((0.5 * lower + 0.5 * upper).abs().max())):
-        symbols.warned_of_width = True
-        warnings.warn(
-            f"after {steps} steps a parameter is only known up to {float((upper - lower).max()):.2g}: the sets have "
-            "blown up and will certify nothing. Use a smaller radius, fewer or smaller steps, or zonotopes.",
-            WideBounds,
-            stacklevel=3,
-        )
+def _warn_of_width(parameters: list[Bounded], symbols: Symbols) -> None:
+    """Say once that sets have blown up, or will, long before they are infinite."""
+    if symbols.growth.asks(symbols.steps):
+        said = symbols.growth.after(symbols.steps, [each.set.bounds for each in parameters if each.symbols is symbols])
+        if said is not None:
+            warnings.warn(said, WideBounds, stacklevel=4)  # where the optimizer makes its step
 
 
 _counting = False

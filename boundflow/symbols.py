@@ -29,6 +29,7 @@ from .budgets import FREE, Part
 from .digests import NOT_COMPARED, of_value
 from .errors import MixedSymbols
 from .expansion import Expansion
+from .growth import Growth
 from .recorded import NOTHING, Recorded, Told
 from .rows import Rows
 from .support import Support
@@ -58,7 +59,7 @@ class Symbols:
         self.arithmetic: Arithmetic = replace(thread.arithmetic, pieces=0, length=1)
         self.steps = 0  # of the optimizer that has made most: what errors report
         self.resumed_at = 0
-        self.warned_of_width = False  # or nobody is to be warned
+        self.growth = Growth()  # of the sets of a loop of its own; certify has one that knows when the run ends
         self._counted: dict[int, int] = {}
         self.table: list[Part] = []
         self.budgets: list[int | None] = []

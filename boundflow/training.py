@@ -13,6 +13,7 @@ from __future__ import annotations
 import copy
 import json
 import time
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
@@ -30,7 +31,8 @@ from .chunks import accumulated, pieces, spread_pieces
 from .clipping import clipped_gradients
 from .compiled_steps import FIRST, CompiledSteps, NotTraceable, why_not
 from .draws import Draws
-from .errors import UnsupportedProgram, VoidBounds
+from .errors import UnsupportedProgram, VoidBounds, WideBounds
+from .growth import Growth
 from .identity import of_tensors, of_value
 from .late_checks import checked_at_the_end
 from .lift import Given, lift
@@ -127,7 +129,8 @@ class _Run:
         self.batches = recipe.batches(len(prepared.x), prepared.x.device)
         self.nominal, self.certified = copy.deepcopy(prepared.model), copy.deepcopy(prepared.model)
         self.space, not_tracked = self._space(recipe)
-        space_of(lift(self.certified, self.space)).warned_of_width = True  # the bar and the certificate say it
+        space_of(lift(self.certified, self.space)).growth.told = True  # this run has its own, which knows its end
+        self.growth = Growth(len(self.batches))
         self.observed, self.sets = recipe.trainer(self.nominal), recipe.trainer(self.certified)
         self.size = chunk_size(prepared, self.space, self.batches, self._processes)
         self.spread = spread_pieces(prepared, self.space, self.batches[0], ranks)
@@ -253,13 +256,18 @@ class _Run:
                     self.rehearse(index, number)
                     try:
                         loss = self._next(index, number)
-                        if self.compiled is not None and (shown or number + 1 == len(self.batches)):
+                        asked = shown or self.growth.asks(number + 1) or number + 1 == len(self.batches)
+                        if self.compiled is not None and asked:
                             self.compiled.settle()
                             self.compiled.show()
                     except VoidBounds as void:
                         void_at_step = void.at_step or number + 1
                         bar.void(void_at_step)
+                        _warn(self.growth.void(void_at_step))
             if void_at_step is None:
+                if self.growth.asks(number + 1):
+                    parameters = [value for value in self.sets.parameters() if isinstance(value, Bounded)]
+                    _warn(self.growth.after(number + 1, [value.set.bounds for value in parameters]))
                 self.program.require_same_options(number + 1)
                 if callbacks:
                     assert loss is not None
@@ -417,6 +425,11 @@ class _Run:
             if number == len(self.batches):  # or the next step is compared
                 self.tripwire.step(number)
         return changed
+
+
+def _warn(said: str | None) -> None:
+    if said is not None:
+        warnings.warn(said, WideBounds, stacklevel=3)
 
 
 def _forget_gradients(optimizer: torch.optim.Optimizer, args: object, kwargs: object) -> None:

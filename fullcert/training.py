@@ -14,7 +14,7 @@ from torch.optim.lr_scheduler import LambdaLR
 import boundflow as bf
 from boundflow.losses import LOSSES
 from boundflow.recipe import DOMAINS
-from fullcert import identity, losses, models, processes, recipes, tasks, threats
+from fullcert import identity, losses, models, processes, recipes, tasks, threats, widening
 from fullcert.datasets import Split
 from fullcert.encoding import SCALED
 from fullcert.identity import Identity, Kept
@@ -133,25 +133,27 @@ class Recipe:
         threat: bf.threats.Threat | None = None,
         part: Identity | None = None,
         distributed: bool = False,
+        tell: Callable[[str], None] | None = None,
     ) -> bf.Certificate:
         """Train on the observed data, or on some of its rows, and on every dataset the threat allows.
 
         ``part`` says which of its rows. ``distributed``: together with the other processes of this run
-        (`processes.py`).
+        (`processes.py`). ``tell`` is given what is to be said while sets widen.
         """
         inputs, labels = self.observed()
         try:
-            certificate = bf.certify(
-                self.initial,
-                (inputs, labels) if rows is None else (inputs[rows], labels[rows]),
-                self.program(),
-                threat=self.threats.training if threat is None else threat,
-                callbacks=callbacks,
-                progress=False,  # the command has a bar of its own
-                checkpoint=checkpoint,
-                resume=resume,
-                distributed=distributed,
-            )
+            with widening.told_by(tell):
+                certificate = bf.certify(
+                    self.initial,
+                    (inputs, labels) if rows is None else (inputs[rows], labels[rows]),
+                    self.program(),
+                    threat=self.threats.training if threat is None else threat,
+                    callbacks=callbacks,
+                    progress=False,  # the command has a bar of its own
+                    checkpoint=checkpoint,
+                    resume=resume,
+                    distributed=distributed,
+                )
         except bf.LostRank as error:
             raise Mistake(str(error), own=True) from error
         except (bf.UnsupportedOperator, bf.VoidBounds) as error:  # void before the first step

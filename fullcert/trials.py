@@ -24,6 +24,7 @@ from boundflow.symbols import Symbols
 from boundflow.thread_context import thread, using
 from boundflow.threats.base import AtMost, Both, Threat
 from boundflow.training_state import space_of
+from fullcert.widening import told_by
 
 LEAST, AGAIN = 3, 0.1  # steps after the first that are always made, and seconds up to which there are more
 
@@ -137,7 +138,11 @@ def trial(training: Training, plan: Plan, sizes: Sequence[int], clock: Clock, le
         space.arithmetic = replace(space.arithmetic, trial_of=work / sizes[len(seen)])
         last = clock()
 
-    with using(replace(thread.arithmetic, trial_of=work / sizes[0], samples_of=times)), suppress(_Enough):
+    with (
+        using(replace(thread.arithmetic, trial_of=work / sizes[0], samples_of=times)),
+        told_by(None),
+        suppress(_Enough),
+    ):
         bf.certify(training.model, training.data, recipe, threat=threat, callbacks=[see], progress=False)
     if len(seen) < 2:
         raise bf.VoidBounds("nothing was seen of a second step")

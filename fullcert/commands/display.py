@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from datetime import timedelta
 from decimal import ROUND_CEILING, ROUND_FLOOR
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from rich.console import Console
 from rich.markup import escape
@@ -22,8 +22,15 @@ from fullcert.step_log import StepLog
 SHOWN = 20  # answers
 
 
+class Following(NamedTuple):
+    """A bar that follows a run: what its steps are given to, and a line above it."""
+
+    update: Callable[[bf.Step], None]
+    tell: Callable[[str], None]
+
+
 @contextmanager
-def following(log: StepLog, hidden: bool, forecast: str = "") -> Iterator[Callable[[bf.Step], None]]:
+def following(log: StepLog, hidden: bool, forecast: str = "") -> Iterator[Following]:
     """A bar on standard error: the steps, the loss at the center of the set, the mean width, and how good it is.
 
     Until the first step is made it says what was forecast, and then how much time is left at the pace of this run.
@@ -42,7 +49,11 @@ def following(log: StepLog, hidden: bool, forecast: str = "") -> Iterator[Callab
             told += f", {timedelta(seconds=round(left))} left" if step.number < step.total else ""
             bar.update(task, completed=step.number, total=step.total, told=told)
 
-        yield update
+        def tell(sentence: str) -> None:
+            if not hidden:
+                bar.console.print(sentence, highlight=False, markup=False)
+
+        yield Following(update, tell)
 
 
 @contextmanager

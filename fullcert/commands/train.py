@@ -108,9 +108,9 @@ def performed(recipe: Any, lock: Any, resume: bool, tensorboard: Path | None, qu
     several = processes.several()
     forecast = "" if quiet or several else forecast_of(recipe)
     with log, board_of(tensorboard, recipe, log) as board, following(log, hidden=quiet, forecast=forecast) as bar:
-        callbacks = [*([lock.check] if lock else []), log, *([board] if board else []), bar]
+        callbacks = [*([lock.check] if lock else []), log, *([board] if board else []), bar.update]
         file = folder / runs.CHECKPOINT if folder else None
-        certificate = recipe.certify(callbacks, file, resume, distributed=several)
+        certificate = recipe.certify(callbacks, file, resume, distributed=several, tell=bar.tell)
     with counting(quiet, "testing") as tell:
         follow = Counted(asked(recipe, drawn=lock is not None), tell)
         follow.now("asking about the test set")

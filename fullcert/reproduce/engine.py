@@ -21,7 +21,7 @@ import torch
 import boundflow
 import fullcert
 from boundflow.identity import versions
-from fullcert import runs
+from fullcert import runs, widening
 from fullcert.jobs import Progress, Times, followed, in_processes, in_turn
 from fullcert.reproduce.experiments import Case, Experiment, Scale, load
 from fullcert.unpacking import JSON, content, parsed_json
@@ -123,7 +123,8 @@ def perform(work: Work, folder: Path, device: torch.device) -> float:
     path = work.path(folder, device)
     path.parent.mkdir(parents=True, exist_ok=True)
     started = time.perf_counter()
-    outcome = work.case.run(work.seed, device)
+    with widening.told_by(None):  # rows say what became of them
+        outcome = work.case.run(work.seed, device)
     seconds = time.perf_counter() - started
     if not math.isfinite(outcome.value):
         raise ValueError(f"{work} gave {outcome.value}")

@@ -9,6 +9,7 @@ parameters of the estimator, the seed, the classes, the weights of samples, and 
 import functools
 import itertools
 import operator
+import warnings
 from dataclasses import dataclass
 from typing import Any
 
@@ -122,9 +123,11 @@ class CertifiedEstimator(BaseEstimator):
             dtype=self._dtype,
         )
         data = (torch.tensor(x), torch.tensor(targets))
-        certificate = bf.certify(
-            self.initial_model_, data, self.program_, threat=self.threat_, progress=bool(self.verbose)
-        )
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "the bounds became void", bf.WideBounds)  # said in words of its own below
+            certificate = bf.certify(
+                self.initial_model_, data, self.program_, threat=self.threat_, progress=bool(self.verbose)
+            )
         certificate.record |= {"preprocessing": used.record, "recipe": self.recipe_}
         self.scaler_, self.n_iter_ = used.scaler, values["epochs"]
         check_trained(certificate)
