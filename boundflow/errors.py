@@ -118,6 +118,22 @@ class TooLittleMemory(BoundFlowError, MemoryError):
         made.needed, made.order, made.batch_size = needed, order, batch_size
         return made
 
+    @classmethod
+    def in_a_loop(
+        cls, needed: float, memory: float, order: int | None, batch_size: int | None, untracked: int | None
+    ) -> TooLittleMemory:
+        """Of a step of a loop of one's own that has not begun; ``untracked`` samples fit where these have no rows."""
+        fits = [f"Symbols(memory={1.1 * needed:.2g})"]
+        fits += [f"order={order}"] if order is not None else []
+        fits += [f"batches of {batch_size} samples"] if batch_size is not None else []
+        fits += [f"tracks=False in batches of {untracked}, which gives samples no rows,"] if untracked else []
+        made = cls(
+            f"zonotopes of this loop would take {needed / 1e6:,.0f} MB and memory is {memory / 1e6:,.0f} MB: "
+            f"{' or '.join(fits)} would fit, and intervals (bf.lift(model), without symbols) take far less"
+        )
+        made.needed, made.order, made.batch_size = needed, order, batch_size
+        return made
+
 
 class WideBounds(UserWarning):
     """Sets say nothing any more, or will not where they go on to widen as they do: said once for each run."""

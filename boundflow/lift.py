@@ -118,6 +118,7 @@ def lift(module: torch.nn.Module, symbols: Symbols | None = None) -> torch.nn.Mo
             parameter.set.parameter = True  # type: ignore[attr-defined]
             parameter.register_hook(_as_set)  # type: ignore[no-untyped-call]
         parameter.grad = None
+    symbols.lifts(module)
     return module
 
 

@@ -18,11 +18,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
-from weakref import WeakKeyDictionary
+from weakref import WeakKeyDictionary, ref
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from . import reduction as reductions
 from .budgets import FREE, Part
@@ -35,6 +35,7 @@ from .rows import Rows
 from .support import Support
 from .symbol_numbers import ANSWERED, LOOKED_AT, Ledger, Registry, Written
 from .thread_context import Arithmetic, thread, using
+from .tuning import MEMORY
 
 if TYPE_CHECKING:
     from .threats import Threat
@@ -46,16 +47,29 @@ class Symbols:
     ``order`` is the number of free rows kept per scalar of optimizer state, and ``reduction`` names the method that
     chooses them. Without ``tracks``, samples get no rows: what the attacker did to them is an error like any other.
     That is looser, and takes far less memory.
+
+    ``memory`` (bytes) is what a step of a loop of one's own may take, within a third (`loop_memory.py`): a batch whose
+    step would take more is refused when it is lifted. None asks nothing.
     """
 
     def __init__(
-        self, threat: Threat | None = None, order: int = 20, tracks: bool = True, *, reduction: str = "girard"
+        self,
+        threat: Threat | None = None,
+        order: int = 20,
+        tracks: bool = True,
+        *,
+        reduction: str = "girard",
+        memory: float | None = MEMORY,
     ):
         if order < 1:
             raise ValueError(f"order must be at least 1 row per state scalar, got {order}")
         if reduction not in reductions.METHODS:
             raise ValueError(f"a reduction method is one of {', '.join(reductions.METHODS)}, not {reduction!r}")
+        if memory is not None and not memory > 0:
+            raise ValueError(f"memory must be a positive number of bytes, or None, not {memory!r}")
         self.threat, self.order, self.tracks, self.reduction = threat, order, tracks, reduction
+        self.memory, self.fitted = memory, (0, 0)  # samples of a batch, and of all batches, that were found to fit
+        self._lifted: list[ref[nn.Module]] = []
         self.arithmetic: Arithmetic = replace(thread.arithmetic, pieces=0, length=1)
         self.steps = 0  # of the optimizer that has made most: what errors report
         self.resumed_at = 0
@@ -83,10 +97,11 @@ class Symbols:
         return self  # a copied tensor still speaks of the same attacker
 
     def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in vars(self).items() if name not in ("support", "_optimizers")}
+        left = ("support", "_optimizers", "_lifted")
+        return {name: value for name, value in vars(self).items() if name not in left}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        vars(self).update(state, _optimizers=WeakKeyDictionary(), support=Support(self))
+        vars(self).update(state, _optimizers=WeakKeyDictionary(), _lifted=[], support=Support(self))
 
     # --- the threat -------------------------------------------------------------------------------------------
 
@@ -210,6 +225,24 @@ class Symbols:
     def knows(self, numbers: np.ndarray) -> bool:
         """Whether all of these symbols are of this space."""
         return bool(self._looking.registry.knows(numbers).all())
+
+    # --- what a loop has told --------------------------------------------------------------------------------------
+
+    def lifts(self, module: nn.Module) -> None:
+        """Remember a module that was lifted, for as long as it is there."""
+        self._lifted.append(ref(module))
+
+    def lifted_modules(self) -> list[nn.Module]:
+        return [module for module in (reference() for reference in self._lifted) if module is not None]
+
+    def optimizers(self) -> list[torch.optim.Optimizer]:
+        """The attached ones that are still there."""
+        return list(self._optimizers)
+
+    def samples_met(self, samples: np.ndarray) -> int:
+        """How many samples have symbols once these have."""
+        known = self._ledger.first_row
+        return len(known) + sum(sample not in known for sample in np.unique(samples).tolist())
 
     # --- which space --------------------------------------------------------------------------------------------
 

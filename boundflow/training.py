@@ -179,7 +179,7 @@ class _Run:
         space, not_tracked = None, []
         if recipe.domain == "zonotope":
             tracks = rows_fit(prepared, self.batches, self._processes)
-            space = Symbols(threat, order=recipe.order, tracks=tracks, reduction=recipe.reduction)
+            space = Symbols(threat, order=recipe.order, tracks=tracks, reduction=recipe.reduction, memory=None)
             if self.ranks is not None:
                 if prepared.effects.changes:
                     raise UnsupportedProgram(

@@ -70,7 +70,7 @@ LARGE_PRODUCT = 2**28
 SUM_TERMS, SUM_TERMS_CUDA = 2**20, 2**24
 # Numbers of the state of an optimizer that a reduction works on at a time.
 REDUCTION_BLOCK, REDUCTION_BLOCK_CUDA = 2**20, 2**27
-# What lives at a time, in copies (`memory_plan.py`): of the expansion over symbols of samples, and over error rows, of
+# What lives at a time, in copies (`needed_memory.py`): of the expansion over symbols of samples, over error rows, of
 # an activation of a sample, in rules and for the backward pass, and of what a touched sample adds to the gradients.
 # Resident memory of 64-10 with flipped labels and of 200-10-1 with moved inputs, two to six steps: 6.5 to 8, 4.5 to 5,
 # 4 to 26, and 14. On a GPU no memory is left in pieces: of activations, half-moons and MAGIC took 2 to 3 there.

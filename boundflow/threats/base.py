@@ -37,6 +37,7 @@ from torch import Tensor
 from ..budgets import Kind
 from ..identity import of_value
 from ..lift import Given
+from ..loop_memory import require_room
 from ..recorded import NO_COLUMN
 from ..symbols import Symbols
 from .deviation import Deviation, positions
@@ -112,6 +113,8 @@ class Threat(ABC):
             raise ValueError(f"index must hold one sample number per row: {samples.shape} for {len(x)} rows")
         if len(samples) and (samples.dtype.kind not in "iu" or samples.min() < 0):
             raise ValueError("index must hold the numbers of the samples in the whole data, counted from 0")
+        if symbols is not None:
+            require_room(symbols, self, x, y, samples)
         return Lifting(self, symbols, x, y, samples).lifted()
 
     def described(self, x: Tensor) -> list[dict[str, Any]]:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import gc
+import random
+import re
 import resource
 import subprocess
 import sys
@@ -15,10 +17,12 @@ import boundflow as bf
 from boundflow import memory_plan, training
 from boundflow.clean_state import Excess
 from boundflow.forms import Form
-from boundflow.memory_plan import Need, Owned, _owned
+from boundflow.memory_plan import _owned, fastest, need_of, require
+from boundflow.needed_memory import Owned
 from boundflow.out_of_memory import ran_out
 from boundflow.prepared import Prepared
 from boundflow.sample_axis import Samples
+from boundflow.threats.lifting import Lifting
 from boundflow.verified_rows import tracked
 
 LABELS = bf.threats.AtMost(3, bf.threats.Labels())
@@ -62,10 +66,10 @@ def test_the_order_that_a_refusal_names_fits() -> None:
     )
     batches = [torch.arange(20)] * 10
     with pytest.raises(bf.TooLittleMemory, match="order=") as refusal:
-        Need.of(prepared, batches, Owned(0, 0)).require(prepared, 2, whole=False)
+        require(need_of(prepared, batches, Owned(0, 0)), prepared, 2, whole=False)
     assert refusal.value.order is not None
     fewer = Prepared(prepared.model, data(20, 700, 2), prepared.threat, prepared.recipe.but(order=refusal.value.order))
-    Need.of(fewer, batches, Owned(0, 0)).require(fewer, 2, whole=False)
+    require(need_of(fewer, batches, Owned(0, 0)), fewer, 2, whole=False)
 
 
 def test_only_what_is_trained_gives_activations_rows() -> None:
@@ -75,7 +79,7 @@ def test_only_what_is_trained_gives_activations_rows() -> None:
 
     def sample(model: nn.Module) -> float:
         prepared = Prepared(model.double(), data(20, 300, 2), threat, bf.Recipe(loss="bce"))
-        return Need.of(prepared, batches, Owned(0, 0)).sample
+        return need_of(prepared, batches, Owned(0, 0)).sample
 
     flat, flattened = sample(nn.Sequential(*layers)), sample(nn.Sequential(nn.Flatten(), *layers))
     assert flat < flattened < 1.1 * flat
@@ -108,11 +112,11 @@ def test_pieces_are_not_larger_than_is_fastest(monkeypatch: pytest.MonkeyPatch) 
     """The largest tensor of a piece: the widest layer that depends on what is trained, over all rows."""
     model = nn.Sequential(nn.Flatten(), nn.Linear(5, 4), nn.Tanh(), nn.Linear(4, 1)).double()
     prepared = Prepared(model, data(400, 5, 2), LABELS, bf.Recipe(loss="bce"))
-    need = Need.of(prepared, [torch.arange(400)], Owned(1, 400))
+    need = need_of(prepared, [torch.arange(400)], Owned(1, 400))
     assert need.largest == 8 * 4 * (29 + 1)
-    assert need.fastest(prepared, 400) == 400
+    assert fastest(need, prepared, 400) == 400
     monkeypatch.setattr(memory_plan, "PIECE", 50 * need.largest)
-    assert need.fastest(prepared, 100) == 100 and need.fastest(prepared, 400) == 50
+    assert fastest(need, prepared, 100) == 100 and fastest(need, prepared, 400) == 50
 
 
 @pytest.mark.parametrize("tracks", [True, False])
@@ -208,3 +212,93 @@ except bf.TooLittleMemory as error:
 def test_a_machine_without_memory() -> None:
     ended = subprocess.run([sys.executable, "-c", LIMITED], capture_output=True, text=True, timeout=300)
     assert ended.returncode == 0 and "told: there is not enough memory" in ended.stdout, ended.stderr
+
+
+# --- loops of one's own -----------------------------------------------------------------------------------------------
+
+
+def step(symbols: bf.Symbols, samples: int, features: int = 300) -> Tensor:
+    """The first step of a loop on images, or what refuses it."""
+    x, y = data(samples, features, 2)
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(features, 4), nn.Tanh(), nn.Linear(4, 2)).double()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    bf.lift(model, symbols)
+    symbols.attach(optimizer)
+    inputs, targets = symbols.lift(x, y, torch.arange(samples))
+    loss = nn.functional.cross_entropy(model(inputs), targets)
+    loss.backward()  # type: ignore[no-untyped-call]
+    optimizer.step()
+    return loss.detach()
+
+
+def test_a_loop_that_would_not_fit_is_refused_before_its_batch_is_lifted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A thousand images asked the allocator for 36 GB."""
+    lifted, lift = [], Lifting.lifted
+    monkeypatch.setattr(Lifting, "lifted", lambda one: (lifted.append(len(one.samples)), lift(one))[1])
+    with pytest.raises(bf.TooLittleMemory, match="zonotopes of this loop would take") as refusal:
+        step(bf.Symbols(bf.threats.Linf(1e-3), order=2), 1000, 784)
+    assert set(lifted) == {1} and "\n" not in str(refusal.value)
+    assert refusal.value.needed is not None and refusal.value.needed > 30e9
+
+
+def test_what_the_refusal_of_a_loop_names_fits() -> None:
+    """Each of the ways out is taken."""
+    threat, memory = bf.threats.Linf(1e-3), 400e6
+    with pytest.raises(bf.TooLittleMemory) as refusal:
+        step(bf.Symbols(threat, order=2, memory=memory), 40)
+    said = str(refusal.value)
+    more = re.search(r"Symbols\(memory=([0-9.e+]+)\)", said)
+    fewer = re.search(r"tracks=False in batches of (\d+)", said)
+    assert more is not None and fewer is not None and f"memory={1.1 * (refusal.value.needed or 0):.2g}" in said
+    assert bool(step(bf.Symbols(threat, order=2, tracks=False, memory=memory), int(fewer[1])).upper.isfinite())  # type: ignore[attr-defined]
+    assert bool(step(bf.Symbols(threat, order=2, memory=float(more[1])), 40).upper.isfinite())  # type: ignore[attr-defined]
+    with pytest.raises(bf.TooLittleMemory, match=r"batches of (\d+) samples") as narrower:
+        step(bf.Symbols(threat, order=2, tracks=False, memory=memory), 400)
+    assert narrower.value.batch_size is not None and narrower.value.batch_size < 400
+    step(bf.Symbols(threat, order=2, tracks=False, memory=memory), narrower.value.batch_size)
+    with pytest.raises(bf.TooLittleMemory, match="order=") as lower:
+        step(bf.Symbols(threat, order=20, tracks=False, memory=memory), 20)
+    assert lower.value.order is not None
+    step(bf.Symbols(threat, order=lower.value.order, tracks=False, memory=memory), 20)
+
+
+def test_a_loop_is_not_disturbed_by_what_is_asked_of_copies() -> None:
+    """The model is called once for each batch, its hooks as often, and generators are where they were."""
+    calls: list[str] = []
+
+    class Counted(nn.Linear):
+        def forward(self, x: Tensor) -> Tensor:
+            calls.append("drawn" if not self.training else "called")
+            return super().forward(x) + 0.0 * float(torch.rand(1)) + 0.0 * random.random()
+
+    model = Counted(3, 2).double()
+    hooked: list[int] = []
+    model.register_forward_hook(lambda *arguments: hooked.append(1))
+    symbols = bf.Symbols(bf.threats.Linf(1e-3), order=2)
+    bf.lift(model, symbols)
+    x, y = data(20, 3, 2)
+    torch.manual_seed(3)
+    random.seed(3)
+    symbols.lift(x, y, torch.arange(20))
+    assert torch.equal(torch.rand(2), torch.rand(2, generator=torch.Generator().manual_seed(3)))
+    assert random.random() == random.Random(3).random()
+    assert calls == ["drawn"] and hooked == [] and symbols.fitted == (20, 20)
+    symbols.lift(x, y, torch.arange(20))
+    assert calls == ["drawn"]
+
+
+def test_a_loop_with_a_model_that_is_called_in_another_way_is_counted_too() -> None:
+    class Two(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.one, self.other = nn.Linear(784, 10), nn.Linear(10, 2)
+
+    symbols = bf.Symbols(bf.threats.Linf(1e-3), order=2)
+    model = bf.lift(Two(), symbols)
+    x, y = torch.rand(1000, 784), torch.zeros(1000, dtype=torch.long)
+    with pytest.raises(bf.TooLittleMemory, match="this loop"):
+        symbols.lift(x, y, torch.arange(1000))
+    assert symbols.lifted_modules() == [model]
+    with pytest.raises(ValueError, match="positive number of bytes"):
+        bf.Symbols(memory=-1.0)
