@@ -9,6 +9,7 @@ and what the command line says before the file.
 import json
 import re
 import reprlib
+import shlex
 import tomllib
 import types
 import typing
@@ -261,6 +262,9 @@ NETWORKS: dict[str, dict[str, Any]] = {
 }
 
 
+NETWORK_NAMES = ("hidden", "model", "activation", "frozen")  # of points, all of them go by rule or none does
+
+
 def inputs_of(chosen: Mapping[str, Any]) -> str:
     """The kind of the inputs of a run."""
     if chosen.get("data") is not None:
@@ -272,7 +276,7 @@ def inputs_of(chosen: Mapping[str, Any]) -> str:
 def network_for(chosen: Mapping[str, Any]) -> dict[str, Any]:
     """The network, as far as it was not chosen. Of points, whoever names a part of a network has all of it trained."""
     kind = inputs_of(chosen)
-    named = any(name in chosen for name in ("hidden", "model", "activation", "frozen", "trusted"))
+    named = any(name in chosen for name in (*NETWORK_NAMES, "trusted"))
     if kind == recipes.POINTS and (named or chosen.get("domain", "zonotope") != "zonotope"):
         return {}
     return NETWORKS[kind]
@@ -298,6 +302,36 @@ def resolve(given: Mapping[str, Any], from_file: Mapping[str, Any]) -> Options:
     network = {**network_for(chosen), **chosen}
     known = {entry.name: entry.default for entry in fields(Options)} | network
     return Options(**{**network, **recipes.completed(situation(known), chosen)})
+
+
+def given_for(options: Options) -> dict[str, Any]:
+    """Few options from which these follow: what one would give, while rules and defaults say the rest."""
+    given = {name: value for name, value in asdict(options).items() if value is not None}
+    said = {"dataset" if options.data is None else "data", *(["epsilon"] if options.epsilon else [])}
+    for names in (NETWORK_NAMES, *((name,) for name in given if name not in said)):
+        fewer = {name: value for name, value in given.items() if name not in names}
+        try:
+            same = resolve(fewer, {}) == options
+        except Mistake:  # one that others need
+            same = False
+        given = fewer if same else given
+    return given
+
+
+def command_for(given: Mapping[str, Any]) -> str:
+    """The command that trains with these options, as it is typed."""
+    words = ["fullcert", "train"]
+    for name, value in given.items():
+        if name == "test_tolerance" and value == ():
+            words += [flag_of(name), "none"]
+        elif value is True:
+            words.append(flag_of(name))
+        elif isinstance(value, tuple):
+            words += [word for part in value for word in (flag_of(name), part)]
+        elif value is not None and value is not False:
+            short = f"{value:g}" if isinstance(value, float) else f"{value}"
+            words += [flag_of(name), short if not isinstance(value, float) or float(short) == value else f"{value!r}"]
+    return shlex.join(words)
 
 
 # --- files ------------------------------------------------------------------------------------------------------------

@@ -36,6 +36,7 @@ class Recipe:
     """What is fixed before the first step: all that a user can get wrong is raised here."""
 
     def __init__(self, options: Options) -> None:
+        self.asked = options  # before what the data decide is filled in
         self.device = available(options.device)
         self.dtype = choose("dtype", options.dtype, DTYPES)
         check_precision(options, self.dtype)

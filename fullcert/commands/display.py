@@ -113,7 +113,7 @@ def show(metrics: dict[str, Any], out: Path | None, console: Console) -> None:
     if metrics.get("advice"):
         console.print("What this run shows, and what to type:", highlight=False)
     for sentence in metrics.get("advice", []):
-        console.print(f"- {sentence}", highlight=False, markup=False)
+        console.print(f"- {sentence}", soft_wrap=True, highlight=False, markup=False)  # a command is copied whole
     if out:
         for name, file in WRITTEN:
             if (out / file).exists():

@@ -1,15 +1,18 @@
 """Advice that knows the run: every sentence rests on something that the run itself has measured."""
 
 import json
+import shlex
 import shutil
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 import pytest
 from commands import Command, people, run_main, sentence, write_csv
 
-from fullcert.advice import advice
-from fullcert.options import resolve
+from fullcert.advice import advice, audited, smaller
+from fullcert.advice import typed as with_command
+from fullcert.options import Options, command_for, given_for, resolve
 from fullcert.training import Recipe
 
 INCOME = ("--target", "income", "--ignore", "pay")
@@ -23,34 +26,118 @@ def metrics(**changes: Any) -> dict[str, Any]:
     return {"certified_accuracy": 0.1, "nominal_accuracy": 0.9, "majority_accuracy": 0.5, "steps": 5, **changes}
 
 
+def typed(advised: str) -> list[str]:
+    """The words of the command that a sentence ends with."""
+    said, _, words = advised.rpartition("fullcert train ")
+    assert said.endswith((": ", "with ")), advised
+    return ["train", *shlex.split(words)]
+
+
 def test_the_curve_of_the_run_and_its_plain_model(table: Path) -> None:
-    made = recipe(table, flip_labels=1, steps=1)
+    made = recipe(table, flip_labels=1, steps=2)
     certificate = made.certify([])
     steps = [{"step": 1, "certified_accuracy": 0.725}, {"step": 5, "certified_accuracy": 0.1}]
     said = advice(made, certificate, metrics(), steps)
-    assert said[0].startswith("Its own curve peaked at step 1 with 72.5 % of some validation samples: --steps 1 ")
+    assert said[0].startswith("Its own curve peaked at step 1 with 72.5 % of some validation samples (a choice made on")
+    assert said[0].endswith("--flip-labels 1 --steps 1")
     poor = advice(made, certificate, metrics(nominal_accuracy=0.51), [])
-    assert any("The plain model is right for 51.0 %" in sentence and "50.0 %" in sentence for sentence in poor)
-    void = advice(made, certificate, metrics(void_at_step=8), steps)
-    assert void[0] == "The bounds became void at step 8: --steps 4 stops well before."
+    assert any("The plain model is right for 51.0 %" in advised and "50.0 %" in advised for advised in poor)
     assert advice(made, certificate, metrics(certified_accuracy=0.8), steps) == []
+    longer = recipe(table, flip_labels=1, steps=9)
+    void = advice(longer, certificate, metrics(void_at_step=8), steps)
+    assert void[0].startswith("The bounds became void at step 8, and half as many stop well before: fullcert train")
+    assert void[0].endswith("--flip-labels 1 --steps 4")
+    first = advice(longer, certificate, metrics(void_at_step=1), [])
+    assert first[0].endswith("--flip-labels 1 --lr 0.1 --steps 9")
+
+
+SITUATIONS: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
+    "labels": ({"flip_labels": 12}, {}, "--flip-labels 6"),
+    "column": ({"tolerance": ("hours=12",), "test_tolerance": ()}, {}, "--tolerance hours=6"),
+    "share of a column": ({"tolerance": ("hours=50%",)}, {}, "--tolerance hours=25%"),
+    "presence": ({"remove": 10}, {}, "--remove 5"),
+    "all columns": ({"epsilon": 0.5}, {}, "--epsilon 0.2"),
+    "category": ({"any_category": ("town",)}, {}, "--ignore town --epsilon 0"),
+    "intervals": ({"tolerance": ("hours=12",), "domain": "interval"}, {}, "--tolerance hours=12"),
+    "kinks": ({"tolerance": ("hours=12",), "hidden": "3", "activation": "relu"}, {}, "--hidden 3"),
+    "void": ({"flip_labels": 2, "steps": 9}, {"void_at_step": 8}, "--steps 4"),
+    "nothing learnt": (
+        {"flip_labels": 2, "tolerance": ("hours=12",)},
+        {"nominal_accuracy": 0.5},
+        "--epsilon 0 --steps 50",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", SITUATIONS)
+def test_each_advice_is_a_command_that_changes_the_run(table: Path, case: str, command: Command) -> None:
+    """Followed as it is typed: the run trains with other options, and what it says is about other numbers."""
+    options, changes, flags = SITUATIONS[case]
+    made = recipe(table, **{"steps": 1, **options})
+    found = advice(made, made.certify([]), metrics(**changes), [])
+    assert found and any(flags in advised for advised in found), found
+    for advised in found:
+        words = typed(advised)
+        followed = command(*words, "--json", "-", "--quiet")
+        assert followed.code == 0 and followed.err == "", followed
+        told = json.loads(followed.out)
+        now = resolve(given(words), {})
+        assert now != made.asked
+        assert told["threat"] != "" and told["steps"] == (now.steps or told["steps"])
+
+
+def given(words: list[str]) -> dict[str, Any]:
+    """The options that a typed command gives."""
+    found: dict[str, Any] = {}
+    kinds = {entry.name: entry.type for entry in fields(Options)}
+    for flag, value in zip(words[1::2], words[2::2], strict=True):
+        name = flag.removeprefix("--").replace("-", "_")
+        if kinds[name] == tuple[str, ...]:
+            found[name] = (*found.get(name, ()), value)
+        else:
+            number = {int: int, float: float, int | None: int, float | None: float}.get(kinds[name], str)
+            found[name] = number(value)
+    return found
+
+
+def test_behind_a_configuration_nothing_stays_that_the_advice_takes_away(command: Command, tmp_path: Path) -> None:
+    """--epsilon 0 --steps 50 behind the configuration of a run kept its flips, and its 0 %."""
+    coins = {"day": [row % 7 for row in range(90)], "side": [["heads", "tails"][row // 2 % 2] for row in range(90)]}
+    (tmp_path / "run.toml").write_text('flip-labels = 20\ntarget = "side"\n')
+    run = ("--config", tmp_path / "run.toml", "--data", write_csv(tmp_path / "coins.csv", coins))
+    first = command("train", *run, "--quiet", "--json", "-")
+    assert json.loads(first.out)["certified_robustness"] == 0.0
+    found = json.loads(first.out)["advice"]
+    (plain,) = (advised for advised in found if "without a threat" in advised)
+    told = json.loads(command(*typed(plain), "--json", "-", "--quiet").out)
+    assert told["certified_robustness"] == 1.0 and "flip" not in json.dumps(told["threat"])
+
+
+def test_a_label_that_cannot_be_fewer(
+    table: Path, command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of one flip there is no half: a run with --flip-labels 1 was told to try --flip-labels 1."""
+    made = recipe(table, flip_labels=1)
+    assert smaller(made.asked) == {} and with_command(made.asked, "Ask about less") == ""
+    monkeypatch.chdir(tmp_path)
+    train, audit = audited(made.asked).split(" && ")
+    assert command(*shlex.split(train)[1:], "--quiet").code == 0
+    assert command(*shlex.split(audit)[1:], "--json", "-", "--quiet").code == 0
 
 
 @pytest.mark.parametrize(
-    ("options", "words"),
+    "options",
     [
-        ({"flip_labels": 12}, "The largest term comes from the labels"),
-        ({"tolerance": ("hours=12",)}, "The largest term comes from “hours”"),
-        ({"tolerance": ("hours=12",)}, "--tolerance hours=..., or --ignore hours"),
-        ({"remove": 10}, "--remove 5"),
-        ({"tolerance": ("hours=12",), "domain": "interval"}, "Intervals certify least: --domain zonotope."),
-        ({"tolerance": ("hours=12",), "hidden": "3", "activation": "relu"}, "--activation tanh"),
+        {},
+        {"data": "my table.csv", "target": "y", "regression": True, "epochs": 3, "test_tolerance": ("none",)},
+        {"dataset": "mnist-1-7", "model": "cnn", "flip_labels": 3, "domain": "interval", "lr": 0.1},
+        {"dataset": "half-moons", "epsilon": 1 / 3, "at_most": 7, "missing_mark": ("?", "-")},
     ],
-    ids=["labels", "column", "flags", "presence", "intervals", "kinks"],
 )
-def test_the_largest_term_and_the_flags_to_type(table: Path, options: dict[str, Any], words: str) -> None:
-    made = recipe(table, steps=1, test_tolerance=(), **options)
-    assert any(words in sentence for sentence in advice(made, made.certify([]), metrics(), []))
+def test_a_command_is_read_again_as_the_options_it_was_written_from(options: dict[str, Any]) -> None:
+    wanted = resolve(options, {})
+    assert resolve(given_for(wanted), {}) == wanted
+    assert command_for(given_for(resolve({}, {}))) == "fullcert train --dataset two-moons --epsilon 0.001"
 
 
 # --- tune ------------------------------------------------------------------------------------------------------------
