@@ -111,7 +111,10 @@ def _plain(options: Options, metrics: dict[str, Any]) -> str:
     plain, majority = metrics.get("nominal_accuracy"), metrics.get("majority_accuracy")
     if plain is None or majority is None or plain > majority + 0.02:
         return ""
-    nothing: dict[str, Any] = dict.fromkeys(("flip_labels", "remove", "replace"), 0) | {"tolerance": (), "any_category": ()}
+    nothing: dict[str, Any] = dict.fromkeys(("flip_labels", "remove", "replace"), 0) | {
+        "tolerance": (),
+        "any_category": (),
+    }
     nothing |= {"epsilon": 0.0, "test_epsilon": 0.0, "test_tolerance": (), "target_tolerance": 0.0, "at_most": None}
     guessed = {"missing": (), "impute": (*options.impute, *(f"{_column(part)}=mode" for part in options.missing))}
     return typed(

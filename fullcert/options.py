@@ -293,6 +293,7 @@ def situation(options: Mapping[str, Any]) -> recipes.Situation:
         options["domain"],
         bool(options["regression"]),
         bool(options["flip_labels"]),
+        own=depth is None,
     )
 
 

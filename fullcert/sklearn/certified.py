@@ -27,7 +27,7 @@ from boundflow.threats import AtMost, Linf, Removal, Threat
 from fullcert import losses, recipes
 from fullcert.models import ACTIVATIONS
 from fullcert.scaling import changes_features, scaling
-from fullcert.sklearn import fitted
+from fullcert.sklearn import categories, fitted
 from fullcert.sklearn.checks import (
     about_missing,
     check_radius,
@@ -129,6 +129,8 @@ class CertifiedEstimator(BaseEstimator):
                 self.initial_model_, data, self.program_, threat=self.threat_, progress=bool(self.verbose)
             )
         certificate.record |= {"preprocessing": used.record, "recipe": self.recipe_}
+        if self.categories_:
+            certificate.record["inputs"] = self.inputs_  # by the types of the table, which are fixed beforehand
         self.scaler_, self.n_iter_ = used.scaler, values["epochs"]
         check_trained(certificate)
         return certificate
@@ -222,6 +224,22 @@ class CertifiedEstimator(BaseEstimator):
     def _dtype(self) -> torch.dtype:
         return chosen("dtype", self.dtype, DTYPES)
 
+    def _learnt(self, X: Any) -> Any:
+        """A table to fit, as numbers where the types of its columns list categories; they are known from now on."""
+        self.categories_ = categories.of_table(X)
+        if self.categories_:
+            self.columns_ = list(X.columns)
+        return self._encoded(X)
+
+    def _encoded(self, X: Any) -> Any:
+        """A table as numbers, by the categories of the one that was fitted."""
+        return categories.encoded(X, self.categories_, self.columns_) if self.categories_ else X
+
+    @property
+    def inputs_(self) -> list[str]:
+        """What each input of the network is, where columns have categories: `town=north`."""
+        return categories.encoded_names(self.categories_, self.columns_) if self.categories_ else []
+
     def _checks(self, *threats: Threat | None) -> dict[str, Any]:
         """How inputs are validated: NaN is for threats about missing values; once fitted, in the dtype of the fit."""
         missing = any(map(about_missing, threats))
@@ -233,7 +251,7 @@ class CertifiedEstimator(BaseEstimator):
         """What the plain model puts out."""
         check_is_fitted(self, "certificate_")
         fitted.require(self, certified=False)
-        x = torch.tensor(validate_data(self, X, reset=False, **self._checks(self.threat_)))
+        x = torch.tensor(validate_data(self, self._encoded(X), reset=False, **self._checks(self.threat_)))
         with torch.no_grad():
             return self.certificate_.nominal(self.threat_.observed(x)).numpy()
 
@@ -246,7 +264,7 @@ class CertifiedEstimator(BaseEstimator):
         """Inputs as the certificate takes them, and how far each feature of them has moved."""
         check_is_fitted(self, "certificate_")
         fitted.require(self, certified=True)
-        x = validate_data(self, X, reset=False, **self._checks(self.threat_, threat))
+        x = validate_data(self, self._encoded(X), reset=False, **self._checks(self.threat_, threat))
         if epsilon is None:
             epsilon = 0.0 if threat is not None else self.test_epsilon
         check_radius("epsilon", epsilon, x.shape[1])

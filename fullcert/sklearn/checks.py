@@ -13,7 +13,7 @@ import boundflow as bf
 from boundflow.threats import Change, Linf, Missing, Threat
 from fullcert.mistakes import Mistake, check_known
 
-LARGE, SPREAD = 20.0, 500.0  # features that vary by more, or by so much more than others, are not scaled
+LARGE, SPREAD = 10.0, 500.0  # features of a larger root mean square, or that vary so much more, are not scaled
 SAMPLES = 200  # of the training data are asked about
 
 
@@ -105,10 +105,13 @@ def moves(change: Change) -> bool:
 
 
 def unscaled(x: np.ndarray) -> tuple[float, float] | None:
-    """The smallest and the largest deviation of features that are to be scaled first; None: they are of unit size."""
-    deviation = np.nanstd(x, axis=0)
-    deviation = deviation[deviation > 0]
-    far = len(deviation) and (deviation.max() > LARGE or deviation.max() > SPREAD * deviation.min())
+    """The smallest and the largest deviation of features that are to be scaled first; None: they are of unit size.
+
+    Steps of gradient descent go by how far features are from zero, not from their mean: ages of 45 are large.
+    """
+    deviation, size = np.nanstd(x, axis=0), np.sqrt(np.nanmean(np.square(x), axis=0))
+    deviation, size = deviation[deviation > 0], size[deviation > 0]
+    far = len(size) and (size.max() > LARGE or deviation.max() > SPREAD * deviation.min())
     return (deviation.min(), deviation.max()) if far else None
 
 

@@ -60,7 +60,7 @@ class CertifiedClassifier(ClassifierMixin, CertifiedEstimator):
         ``sample_weight``: how much each sample counts, fixed before training.
         """
         self._forget()
-        x, y = validate_data(self, X, y, **self._checks(self.threat))
+        x, y = validate_data(self, self._learnt(X), y, **self._checks(self.threat))
         check_classification_targets(y)
         self.classes_, codes = np.unique(y, return_inverse=True)
         count = len(self.classes_)

@@ -13,7 +13,7 @@ from boundflow.bounded import Bounded
 from boundflow.identity import of_tensors, of_value, versions
 
 OBJECTS = ("certificate_", "threat_", "program_")  # the very ones that the fit has made
-VALUES = ("classes_", "n_features_in_", "feature_names_in_")
+VALUES = ("classes_", "n_features_in_", "feature_names_in_", "categories_", "columns_")
 CODE = "code of its model"
 SETS = ("boundflow", "python")  # other versions of which may read sets otherwise
 

@@ -34,7 +34,7 @@ class CertifiedRegressor(RegressorMixin, CertifiedEstimator):
         ``sample_weight``: how much each sample counts, fixed before training.
         """
         self._forget()
-        x, y = validate_data(self, X, y, y_numeric=True, **self._checks(self.threat))
+        x, y = validate_data(self, self._learnt(X), y, y_numeric=True, **self._checks(self.threat))
         self.certificate_ = self._fit(x, y.astype(x.dtype), 1, "mse", combined(sample_weight, None, x))
         self._fitted = fitted.of(self)
         return self

@@ -8,7 +8,7 @@ import subprocess
 import sys
 import warnings
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -462,6 +462,7 @@ def test_the_seed_fixes_everything() -> None:
     assert not np.array_equal(first, CertifiedClassifier(random_state=4, **recipe).fit(x, y).decision_function(x))
 
 
+@pytest.mark.filterwarnings("ignore::boundflow.WideBounds")
 def test_void_bounds_and_divergence_are_said() -> None:
     x, y = make_regression(40, 3, random_state=0)
     with pytest.warns(NothingCertified, match="nothing is certified"):
@@ -655,12 +656,77 @@ def test_unscaled_features_are_scaled_where_that_is_covered() -> None:
     assert scaled.certificate_.record["preprocessing"].endswith("the same in every allowed dataset: covered")
     by_hand = CertifiedClassifier(flip_labels=1, scaler=StandardScaler()).fit(x, y)
     assert np.array_equal(scaled.decision_function(x), by_hand.decision_function(x))
-    small = CertifiedClassifier(flip_labels=1).fit(x / x.std(0), y)  # of unit size: left alone
+    small = CertifiedClassifier(flip_labels=1).fit((x - x.mean(0)) / x.std(0), y)  # of unit size: left alone
     assert small.certificate_.record["preprocessing"] == "none by the estimator"
     with pytest.warns(UnscaledFeatures), warnings.catch_warnings():
         warnings.simplefilter("ignore", NothingCertified)
         moved = CertifiedClassifier(epsilon=0.01).fit(x, y)
     assert moved.certificate_.record["preprocessing"] == "none by the estimator"
+
+
+class Kind(NamedTuple):
+    """The type of a column, which lists categories where it has some."""
+
+    categories: tuple[Any, ...] | None
+
+
+class Frame:
+    """As much of a table as frames of pandas and others share."""
+
+    def __init__(self, columns: dict[str, Any], categories: dict[str, tuple[Any, ...]]):
+        self.held, self.columns = {name: np.asarray(column) for name, column in columns.items()}, list(columns)
+        self.dtypes = [Kind(categories.get(name)) for name in columns]
+
+    def __len__(self) -> int:
+        return len(self.held["age"])
+
+    def __getitem__(self, name: str) -> np.ndarray:
+        return self.held[name]
+
+
+def people(kinds: dict[str, tuple[Any, ...]], rows: int = 120) -> tuple[Frame, np.ndarray]:
+    """Ages far from zero, which are to be scaled, and towns."""
+    random = np.random.RandomState(0)
+    age, town = random.randint(20, 70, rows), random.choice(["north", "south"], rows)
+    y = np.where((town == "north") & (age > 40), "rich", "poor")
+    return Frame({"age": age, "town": town, "hours": random.rand(rows)}, kinds), y
+
+
+TOWNS = {"town": ("north", "south", "west")}
+
+
+def test_a_column_of_categories_is_a_column_for_each() -> None:
+    table, y = people(TOWNS)
+    fitted = CertifiedClassifier(flip_labels=2).fit(table, y)
+    assert fitted.inputs_ == ["age", "town=north", "town=south", "town=west", "hours"]
+    by_hand = np.stack([table["age"], *(table["town"] == town for town in TOWNS["town"]), table["hours"]], 1)
+    other = CertifiedClassifier(flip_labels=2).fit(by_hand.astype(float), y)
+    assert np.array_equal(fitted.decision_function(table), other.decision_function(by_hand.astype(float)))
+    assert fitted.certificate_.record["inputs"] == fitted.inputs_ and "inputs" not in other.certificate_.record
+    assert fitted.score(table, y) > 0.9, "ages of 45 make steps of rate 1 diverge unless they are scaled"
+    again = pickle.loads(pickle.dumps(fitted))
+    assert np.array_equal(again.predict(table), fitted.predict(table))
+    fitted.categories_ = {"town": ("south", "north", "west")}
+    with pytest.raises(ValueError, match="changed after it was fitted, in categories_"):
+        fitted.predict(table)
+
+
+@pytest.mark.parametrize(
+    ("changed", "words"),
+    [
+        ({"town": ["elsewhere"] * 120}, "120 values of the column 'town' are none of its categories, such as"),
+        ({"town": [float("nan")] * 120}, "give missing ones a category of their own"),
+        ({"town": None}, "the columns must be age, town, hours, as in fit"),
+    ],
+)
+def test_a_table_of_other_categories_or_columns_is_refused(changed: dict[str, Any], words: str) -> None:
+    table, y = people(TOWNS)
+    fitted = CertifiedClassifier(flip_labels=2).fit(table, y)
+    held = {name: column for name, column in {**table.held, **changed}.items() if column is not None}
+    with pytest.raises(ValueError, match=words):
+        fitted.predict(Frame(held, TOWNS))
+    with pytest.raises(ValueError, match="not an array without names"):
+        fitted.predict(np.zeros((2, 3)))
 
 
 @pytest.mark.parametrize("estimator", [CertifiedClassifier, CertifiedRegressor])
