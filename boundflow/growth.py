@@ -38,7 +38,7 @@ class Growth:
     def after(self, steps: int, bounds: Iterable[Tensor]) -> str | None:
         """What is to be said once about the bounds of all parameters after so many steps, if anything."""
         others = self.widths.get(steps, 0.0)  # the parameters of another optimizer
-        self.widths[steps] = max(others, *map(_width, bounds))
+        self.widths[steps] = max([others, *(_width(each) for each in bounds if each.numel())])
         width, lost = self.widths[steps], self._lost(steps)
         if lost is None or steps == self.total:
             return None

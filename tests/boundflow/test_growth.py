@@ -121,6 +121,10 @@ def test_an_own_loop_says_from_where_on_its_sets_say_nothing() -> None:
     assert len(caught) == 1
 
 
+def test_a_parameter_without_elements_has_no_width() -> None:
+    assert Growth(9).after(1, [torch.zeros(2, 0)]) is None and Growth(9).after(1, []) is None
+
+
 def test_two_optimizers_are_compared_with_themselves() -> None:
     """One whose parameters were always wider than those of the other have not widened."""
     growth = Growth()
