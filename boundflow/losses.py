@@ -199,6 +199,8 @@ def cross_entropy(
     if isinstance(scale, Bounded):
         raise UnsupportedOperator("bounded class weights change the divisor of the mean: give plain ones")
     if target.is_floating_point():
+        if ignore_index >= 0:  # as PyTorch says
+            raise UnsupportedOperator("ignore_index is not supported for floating point target: leave it out")
         targets = (target.movedim(1, -1) if target.dim() > 1 else target) * scale
         divisor: Bounded | float = float(max(target.numel() // classes, 1))
         if label_smoothing:

@@ -23,7 +23,12 @@ TRIED = 8  # samples that a forward pass is tried with
 
 
 def in_training(model: nn.Module) -> nn.Module:
-    """Training mode, but for BatchNorm that was put in evaluation mode: only there each sample stands for itself."""
+    """Training mode, in which a part that was put into evaluation mode stays there.
+
+    Of a network that is in evaluation mode as a whole only BatchNorm does: there alone each sample stands for itself.
+    """
+    if model.training:
+        return model
     fixed = [module for module in model.modules() if isinstance(module, _BatchNorm) and not module.training]
     model.train()
     for module in fixed:

@@ -82,3 +82,24 @@ def test_training_is_in_training_mode_and_answers_are_not(given: str) -> None:
     assert not any(module.training for part in (kept.nominal, kept.model) for module in part.modules())
     with torch.no_grad():
         assert torch.allclose(kept.nominal(data()[0]), dropped.eval()(data()[0]), rtol=1e-12)
+
+
+@pytest.mark.parametrize("domain", ["interval", "zonotope"])
+def test_a_part_in_evaluation_mode_stays_there(domain: str) -> None:
+    """Somebody has frozen the masks of a network that is trained: as a loop of PyTorch would find it."""
+    model = network()
+    model[2].eval()
+    options = {"loss": "bce", "optimizer_options": {"lr": 0.5}, "epochs": STEPS, "seed": SEED, "domain": domain}
+    kept, (x, y) = bf.certify(model, data(), threat=Linf(1e-3), progress=False, **options), data()
+    assert model.training and not model[2].training
+    plain = copy.deepcopy(model)
+    optimizer = torch.optim.SGD(plain.parameters(), lr=0.5)
+    for _ in range(STEPS):
+        optimizer.zero_grad()
+        F.binary_cross_entropy_with_logits(plain(x - 1e-3), y.unsqueeze(1)).backward()
+        optimizer.step()
+    assert kept.model is not None
+    bf.check(plain, kept.model)
+    whole = plainly_trained(False)
+    for name, value in kept.nominal.named_parameters():
+        assert torch.allclose(value, whole.get_parameter(name), rtol=1e-12, atol=1e-14)

@@ -81,3 +81,14 @@ def test_functions_of_single_numbers_are_refused(name: str) -> None:
     others = {"apply_": (), "map_": (torch.ones(3, 3),), "map2_": (torch.ones(3, 3), torch.ones(3, 3))}[name]
     with pytest.raises(bf.UnsupportedOperator, match="a function of single numbers"):
         getattr(box(3, 3), name)(*others, lambda *numbers: numbers[0])
+
+
+@pytest.mark.parametrize("bounded", [False, True], ids=["plain targets", "bounded targets"])
+def test_no_class_is_ignored_among_probabilities(bounded: bool) -> None:
+    """As PyTorch: which class a target is cannot be asked of probabilities."""
+    targets = torch.full((4, 3), 1 / 3, dtype=torch.float64)
+    with pytest.raises(RuntimeError, match="ignore_index is not supported for floating point target"):
+        torch.nn.functional.cross_entropy(targets, targets, ignore_index=1)
+    with pytest.raises(bf.UnsupportedOperator, match="ignore_index is not supported for floating point target"):
+        torch.nn.functional.cross_entropy(box(4, 3), box(4, 3) if bounded else targets, ignore_index=1)
+    assert isinstance(torch.nn.functional.cross_entropy(box(4, 3), targets, ignore_index=-1), bf.Bounded)

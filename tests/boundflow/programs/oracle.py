@@ -105,7 +105,9 @@ def _clipped_backward(model: nn.Module, recipe: Recipe, data: Data, index: Tenso
 
 
 def in_training(model: nn.Module) -> nn.Module:
-    """Training mode, but for normalisation over the batch that was put in evaluation mode on purpose."""
+    """Training mode, but for parts that were put in evaluation mode on purpose."""
+    if model.training:
+        return model
     fixed = [module for module in model.modules() if isinstance(module, _BatchNorm) and not module.training]
     model.train()
     for module in fixed:
