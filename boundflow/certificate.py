@@ -166,13 +166,14 @@ class Certificate:
 
     def _numbers(self, samples: Given) -> np.ndarray:
         """Numbers of training samples, from numbers or a mask."""
-        chosen = np.asarray(samples)
+        chosen, count = np.asarray(samples), self.record.get("samples", np.inf)
+        if chosen.dtype == bool and chosen.shape != (count,):
+            raise ValueError(f"a mask over {chosen.size} samples, and the training data have {count}")
         chosen = np.flatnonzero(chosen) if chosen.dtype == bool else chosen.reshape(-1)
-        count = self.record.get("samples", np.inf)
         if len(chosen) and (chosen.dtype.kind not in "iu" or chosen.min() < 0 or chosen.max() >= count):
             raise ValueError(f"samples are counted from 0 to {count - 1}, as they stand in the training data")
         if len(np.unique(chosen)) < len(chosen):
-            raise ValueError("a sample is among the verified ones twice")
+            raise ValueError("a sample is among the verified ones twice: a mask is of truths, not of 0 and 1")
         return chosen.astype(np.int64)
 
     def _with_fixed(self, samples: np.ndarray, cells: Given | None, stand_in: bool) -> Certificate:
@@ -181,14 +182,26 @@ class Certificate:
         values = None
         if cells is not None and len(samples):
             values = torch.as_tensor(cells).detach().cpu().double().reshape(len(samples), -1).numpy()
+            self._require_not_contradicted(samples, values)
         fixed_symbols = fixed(known, samples, values, stand_in)
         record = {**self.record, "verified": sorted({*self.record.get("verified", ()), *samples.tolist()})}
         if fixed_symbols.filled and not stand_in:  # plain training saw other values in these cells
-            record["filled"] = sorted([*record.get("filled", ()), *map(list, fixed_symbols.filled)])
+            record["filled"] = sorted(map(list, {*map(tuple, record.get("filled", ())), *fixed_symbols.filled}))
             record["filled_cells"] = len(record["filled"])
         made = Certificate(with_fixed(self.model, known.space, fixed_symbols), self.nominal, record, self.seconds)
         made._rehearsed, made._tried, made._met = self._rehearsed, self._tried, self._met
         return made
+
+    def _require_not_contradicted(self, samples: np.ndarray, values: np.ndarray) -> None:
+        """Refuse cells of another shape than the inputs, and other values than were filled in before."""
+        features = int(np.prod(self.record.get("input_shape", values.shape[1:])))
+        if values.shape[1] != features:
+            raise ValueError(f"cells of {values.shape[1]} features for samples of {features}: NaN leaves one as it is")
+        row_of = {sample: row for row, sample in enumerate(samples.tolist())}
+        for sample, column, before in self.record.get("filled", ()):
+            given = values[row_of[sample], column] if sample in row_of else np.nan
+            if not np.isnan(given) and given != before:
+                raise ValueError(f"sample {sample}: {given:g} in column {column}, which was verified to be {before:g}")
 
     # --- what answers withstand -----------------------------------------------------------------------------------
 

@@ -117,6 +117,13 @@ def _filled(space: Symbols, recorded: Recorded, samples: np.ndarray, cells: np.n
     rows = order[np.searchsorted(samples, owners, sorter=order)]
     given = np.where(columns >= 0, cells[rows, np.maximum(columns, 0)], np.nan)
     _require_one_category(space, recorded, given)
+    other = ~recorded.is_open & ~np.isnan(given) & (given != recorded.observed)
+    if other.any():
+        first = int(np.flatnonzero(other)[0])
+        raise ValueError(
+            f"sample {owners[first]}: {given[first]:g} in column {columns[first]}, where {recorded.observed[first]:g} "
+            "was recorded: a verified sample is as it was recorded"
+        )
     outside = recorded.is_open & (np.abs(given - recorded.center) > recorded.reach)
     if outside.any():
         first = int(np.flatnonzero(outside)[0])

@@ -159,7 +159,11 @@ def _numbers_or_mask(given: Given, what: str) -> np.ndarray:
     chosen = np.asarray(given.detach().cpu() if isinstance(given, Tensor) else given).copy()  # which stays as it is
     if chosen.size and chosen.dtype.kind not in "biu":
         raise ValueError(f"{what} are chosen by whole numbers or by a mask of truths, not by {chosen.dtype}")
-    return chosen if chosen.dtype == bool else chosen.astype(np.int64)
+    if chosen.dtype == bool:
+        return chosen
+    if len(np.unique(chosen)) < chosen.size:
+        raise ValueError(f"{what} are named once each: a mask is of truths (True and False), not of 0 and 1")
+    return chosen.astype(np.int64)
 
 
 class Both(Threat):

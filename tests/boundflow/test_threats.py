@@ -235,3 +235,11 @@ def test_samples_and_features_are_chosen_by_numbers_or_masks() -> None:
     with pytest.raises(ValueError, match="samples are chosen by whole numbers"):
         bf.threats.Removal().on(samples=[1.5])
     assert bf.threats.Removal().on(samples=[]).touched(np.arange(4)).sum() == 0
+
+
+@pytest.mark.parametrize("given", [[1, 0, 1], [0, 0], torch.tensor([1, 0, 0]), np.array([0, 1, 1], dtype=np.uint8)])
+@pytest.mark.parametrize("what", ["samples", "features"])
+def test_masks_of_zeros_and_ones_are_no_numbers(given: Any, what: str) -> None:
+    """Read as numbers they would leave out what the mask means."""
+    with pytest.raises(ValueError, match=f"{what} are named once each: a mask is of truths"):
+        bf.threats.Linf(0.1).on(**{what: given})

@@ -170,6 +170,31 @@ def test_what_cannot_be_verified_is_refused() -> None:
         found.verified([1])
 
 
+def test_cells_and_masks_that_contradict_are_refused() -> None:
+    nan = float("nan")
+    x, y = torch.tensor([[nan, 0.5], [2.0, nan], [1.0, 0.0]]).double(), torch.tensor([1, 0, 0])
+    model = nn.Linear(2, 1).double()
+    recipe = {"loss": "bce", "progress": False, "optimizer_options": {"lr": 0.1}}
+    found = bf.certify(model, (x, y), threat=T.Missing((-1.0, 1.0)), **recipe)
+    filled = found.verified([0], [[0.25, nan]])
+    assert filled.verified([0, 1], [[0.25, 0.5], [nan, 0.5]]).record["filled_cells"] == 2
+    with pytest.raises(ValueError, match="sample 0: 0.5 in column 0, which was verified to be 0.25"):
+        filled.verified([0], [[0.5, nan]])
+    with pytest.raises(ValueError, match="cells of 1 features for samples of 2"):
+        found.verified([0], [[0.25]])
+    for mask in ([True, False], [[True], [False], [True]], [True] * 4):
+        with pytest.raises(ValueError, match="a mask over . samples, and the training data have 3"):
+            found.verified(mask)
+    assert found.verified([True, False, True]).record["verified"] == [0, 2]
+    with pytest.raises(ValueError, match="a mask is of truths, not of 0 and 1"):
+        found.verified([1, 0, 1])
+    # where a valid range cuts the box, its center is not what was recorded, which is kept
+    cut = bf.certify(model, (x[2:], y[2:]), threat=T.Linf(0.5, clip=(0.0, 1.0)), **recipe)
+    cut.verified([0], [[1.0, 0.0]])
+    with pytest.raises(ValueError, match="sample 0: 0.9 in column 0, where 1 was recorded"):
+        cut.verified([0], [[0.9, 0.0]])
+
+
 @pytest.mark.parametrize("size", [None, 10], ids=["all at once", "in batches"])
 @pytest.mark.parametrize("name", THREATS)
 def test_poisoned_trainings_that_leave_verified_samples_alone(name: str, size: int | None, tmp_path: Path) -> None:
