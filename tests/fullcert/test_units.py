@@ -10,13 +10,14 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
-from membership import fractions
+from membership import fractions, outside
 from torch import nn
 
 import boundflow as bf
-from boundflow.threats import Linf, Missing
+from boundflow.budgets import Kind
+from boundflow.threats import Linf, Missing, Tolerance
 from fullcert import answering, threats
-from fullcert.encoding import Encoding, Number, Target
+from fullcert.encoding import Encoding, Number, Target, scaled
 from fullcert.evaluation import Answers
 from fullcert.options import Options
 from fullcert.sklearn import CertifiedRegressor
@@ -117,6 +118,44 @@ def test_a_range_of_missing_values_holds_all_that_scales_into_it() -> None:
                 real = (Fraction(str(end)) - Fraction(center)) / Fraction(scale)
                 assert Fraction(found.lower[0].item()) <= real <= Fraction(found.upper[0].item())
                 assert bool(found.contains(torch.tensor((end - center) / scale, dtype=dtype))[0])
+
+
+@pytest.mark.parametrize("asked", ["tolerance", "epsilon"])
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_new_rows_move_as_far_as_they_may_however_large_they_are(dtype: str, asked: str) -> None:
+    """A row is scaled and rounded before it is read: one move of as many roundings, from wherever it began."""
+    random, digits = np.random.default_rng(4), {"float32": 24, "float64": 53}[dtype]
+    for _ in range(15):
+        size, scale = 2.0 ** random.integers(3, 30), float(random.choice([1.0, 0.7]))
+        column, step = Number("v", float(random.choice([0.0, 3.1])), scale, "fixed"), 2 * size / 2.0**digits
+        encoding, move = Encoding((column,), Target("y", ("a", "b"))), step * random.integers(1, 4)
+        rows = column.center + scale * (size + step * random.uniform(0, 8, size=(50, 1)))
+        told = (
+            {"test_epsilon": move}
+            if asked == "epsilon"
+            else {"test_epsilon": 0.0, "test_tolerance": (f"v={float(move * scale)!r}",)}
+        )
+        chosen, inputs = Options(data="t.csv", target="y", dtype=dtype, **told), scaled(column, rows)
+        threat = answering.test_threat(chosen, encoding, encoding, inputs)
+        x, space = torch.as_tensor(inputs, dtype=DTYPES[dtype]), bf.Symbols(threat)
+        found = threat.lift(space, x, torch.zeros(len(x)), np.arange(len(x))).inputs
+        assert isinstance(found, bf.Bounded) and found.affine
+        for way in (-move, move):
+            moved = torch.as_tensor(scaled(column, rows + way * scale), dtype=DTYPES[dtype])
+            assert not outside(found, moved, Kind.BOX)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_the_slack_of_new_rows_goes_by_the_new_rows(dtype: str) -> None:
+    """To scale a number and to write it down is a rounding each, of its own size."""
+    column, unit = Number("v", 0.0, 10.0, "fixed"), torch.finfo(DTYPES[dtype]).eps
+    encoding = Encoding((column,), Target("y", ("a", "b")))
+    chosen = Options(data="t.csv", target="y", dtype=dtype, test_epsilon=0.0, test_tolerance=("v=10",))
+    for size in (1.0, 1e3, 1e9):
+        rows = scaled(column, np.array([[0.0], [size], [-2 * size]]))
+        threat = answering.test_threat(chosen, encoding, encoding, rows)
+        assert isinstance(threat, Tolerance)
+        assert threat.absolute[0] >= 1.0 + 2 * unit * np.abs(rows).max()
 
 
 def test_amounts_are_read_with_spaces_around_them() -> None:
