@@ -69,16 +69,20 @@ def tests_of(bug: Bug) -> Iterator[list[Timed]]:
 
 
 def running(bug: Bug) -> dict[str, float]:
-    """The tests that run the lines of a bug, with how much each takes for what it does in this file."""
-    text, found = (ROOT / bug.file).read_text(), dict[str, float]()
+    """The tests that run the lines of a bug, with how much each takes for what it does in this file.
+
+    Where none does, as of the default value of an argument, they are all that run its function.
+    """
+    text, found, called = (ROOT / bug.file).read_text(), dict[str, float](), dict[str, float]()
     name, first = executed_lines.function_at(text, bug.lines[0])
     lines = set(range(first, first + bug.lines[1] - bug.lines[0] + 1))
     for test, ran in _record().items():
         of_file = {place: own for place, own in ran["lines"].items() if place.startswith(f"{bug.file} ")}
         here = of_file.get(f"{bug.file} {name}", []) if name else lines if of_file else []
-        if lines & set(here):
-            found[test] = (ran["seconds"] + 0.05) * len(ran["lines"]) / len(of_file)
-    return found
+        if here:
+            called[test] = (ran["seconds"] + 0.05) * len(ran["lines"]) / len(of_file)
+            found |= {test: called[test]} if lines & set(here) else {}
+    return found or called
 
 
 def _batches(tests: list[Timed]) -> Iterator[list[Timed]]:

@@ -6,6 +6,7 @@ parameters stay inside the sets while the steps of one kind are timed alone.
 
 import itertools
 import time
+from contextlib import nullcontext
 from functools import partial
 
 import torch
@@ -80,7 +81,15 @@ def next_step(recipe: bf.Recipe, widths: tuple[int, ...], x: Tensor, y: Tensor, 
     if run.space is not None:
         run.space.attach(run.sets.optimizer)
     index, number = torch.arange(len(x), device=x.device), itertools.count()
-    return lambda: run._next(index, next(number))
+
+    def step() -> None:
+        made = next(number)
+        with run.program.step(index) if tripwire else nullcontext():
+            run._next(index, made)
+        if tripwire:
+            run.program.require_same_options(made + 1)
+
+    return step
 
 
 def measured(recipe: bf.Recipe, widths: tuple[int, ...], size: int, device: torch.device) -> Measured:
