@@ -85,6 +85,16 @@ def test_the_audit_of_a_regression() -> None:
     assert "wide on average" in str(list_of)
 
 
+def test_what_can_change_nothing_is_not_worth_a_check() -> None:
+    """Samples that do not count in the loss are on no list, however many could be checked."""
+    x, _ = moons(20, 0)
+    weights = (torch.arange(20) % 2).double()
+    options = {"loss": "mse", "sample_weights": weights, **RECIPE}
+    certificate = bf.certify(linear(), (x, x[:, 0]), threat=T.AtMost(3, T.Labels(1.0)), **options)
+    found = certificate.audit(x, budget=20).checklist.samples
+    assert sorted(found.tolist()) == list(range(1, 20, 2))
+
+
 @pytest.mark.parametrize("budget", [-1, 1.5, True])
 def test_a_budget_that_is_none(budget: object) -> None:
     x, y = moons(20, 0)

@@ -131,7 +131,7 @@ def test_replaced_samples_count_at_the_budgets_of_their_runs() -> None:
 def test_saved_and_read_again(tmp_path: Path) -> None:
     x, y = task(20)
     ensemble = bf.Ensemble.certify(network(), (x, y), members=2, threat=flips(2), budgets=[2], **RECIPE)
-    ensemble.save(tmp_path / "votes")
+    ensemble.save(str(tmp_path / "votes"))
     again = bf.Ensemble.load(tmp_path / "votes")
     inputs = points()
     assert torch.equal(again.withstands(inputs).value, ensemble.withstands(inputs).value)

@@ -30,6 +30,20 @@ def test_noise_has_the_probabilities_it_claims():
     assert torch.allclose(torch.bincount(labels.flatten()) / labels.numel(), torch.tensor([0.1, 0.1, 0.8]), atol=0.01)
 
 
+class Even:
+    """Whatever the probabilities were, an attacker can make both classes as likely as each other."""
+
+    def lowest(self, probability):
+        return Fraction(1, 2)
+
+    def highest(self, probability):
+        return Fraction(1, 2)
+
+
+def test_a_tie_is_not_certified():
+    assert not certified(torch.tensor([[1000, 0], [0, 1000]]), Even()).any()
+
+
 def smoothed(x, y, noise, points):
     """The true probability of class 1 at every point: every bag of two draws, weighted."""
     categories = list(itertools.product((0, 1), repeat=3))
