@@ -223,3 +223,54 @@ def test_most_large_columns_with_small_tolerances_are_the_same() -> None:
 def test_words_and_numbers_know_their_width() -> None:
     assert Number("x", 0.0, 1.0, SAME).width == 1 and Words("x", ("a", "b"), SAME).width == 2
     assert Image("x", (3, 8, 8)).width == 192
+
+
+# --- what a file says of columns ------------------------------------------------------------------------------
+
+
+SAID: dict[str, Any] = {
+    "columns": [
+        {"kind": "number", "name": "age", "center": 40.0, "scale": 16.0, "source": SAME},
+        {"kind": "words", "name": "town", "values": ["n", "s"], "source": SAME},
+        {"kind": "image", "name": "scan", "shape": [2, 2]},
+    ],
+    "target": {"name": "y", "classes": ["no", "yes"]},
+}
+
+
+def test_what_is_written_of_columns_is_read() -> None:
+    made = Encoding.from_data(SAID)
+    assert made.column("town").values == ("n", "s") and made.column("scan").shape == (2, 2)
+    assert Encoding.from_data(json.loads(json.dumps(made.as_data()))) == made
+
+
+NO_NUMBER, NO_WORD = ("n", None, [1], math.nan, math.inf, 2**53), (3, None, ["n"], 1.5)
+# place of a column, what is said of it, and values that it cannot have
+WRONG: list[tuple[int, str, tuple[object, ...]]] = [
+    *((place, "name", NO_WORD) for place in range(3)),
+    *((place, "source", NO_WORD) for place in range(2)),
+    (0, "center", NO_NUMBER),
+    (0, "scale", NO_NUMBER),
+    (0, "fill", ("n", [1], math.nan, math.inf)),
+    (1, "values", ("n", 3, None, ["n", 3])),
+    (1, "fill", (3, 1.5, ["n"])),
+    (1, "fill_source", NO_WORD),
+    (1, "unknown", ("n", 3, None)),
+    (2, "shape", ("n", 3, None, [2, 2.5], ["n"])),
+]
+
+
+@pytest.mark.parametrize(("place", "name", "value"), [(p, n, value) for p, n, wrong in WRONG for value in wrong])
+def test_what_is_written_of_columns_is_of_its_kind(place: int, name: str, value: object) -> None:
+    """Whoever changes a file is told, and nothing is computed with what is no number, or no word."""
+    changed = json.loads(json.dumps(SAID))
+    changed["columns"][place][name] = value
+    with pytest.raises((ValueError, TypeError)):
+        Encoding.from_data(changed)
+
+
+@pytest.mark.parametrize(("place", "name", "value"), [(0, "fill", 3), (0, "center", 2**53 - 1), (1, "fill", "n")])
+def test_what_else_may_be_written_of_columns(place: int, name: str, value: object) -> None:
+    said = json.loads(json.dumps(SAID))
+    said["columns"][place][name] = value
+    assert getattr(Encoding.from_data(said).columns[place], name) == value

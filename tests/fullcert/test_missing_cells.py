@@ -15,7 +15,7 @@ from fullcert.dialects import Dialect
 from fullcert.encoding import DECLARED, FIXED, SAME, Number, Words
 from fullcert.mistakes import Mistake
 from fullcert.options import Options
-from fullcert.tables import read
+from fullcert.tables import Table, read
 from fullcert.tasks import load
 from fullcert.training import Recipe
 
@@ -168,6 +168,15 @@ def test_dates_of_a_table(tmp_path: Path) -> None:
     (tmp_path / "t.csv").write_text("when\n01/02/2024\n")
     with pytest.raises(Mistake, match=r"'01/02/2024' in line 2: say the order, --dates when=dmy or mdy"):
         read(tmp_path / "t.csv").with_dates({"when": None})
+
+
+def test_dates_of_a_table_without_lines() -> None:
+    """As one that is no text: its rows are counted."""
+    cells = np.array(["1970-01-03", "01/02/2024"])
+    table, first = (Table({"when": cells[:count]}, Path("t.parquet")) for count in (2, 1))
+    assert first.with_dates({"when": None}).column("when").tolist() == [2.0]
+    with pytest.raises(Mistake, match=r"'01/02/2024' in line 2: say the order"):
+        table.with_dates({"when": None})
 
 
 def test_decimal_commas_are_asked_for(command: Command, tmp_path: Path) -> None:
