@@ -137,6 +137,7 @@ def test_flipped_labels_stay_inside_and_a_scaler_is_covered(data, loss) -> None:
         warnings.simplefilter("error")
         certified.fit(x, y)
     assert "same in every allowed dataset: covered" in certified.certificate_.record["preprocessing"]
+    assert not hasattr(certified.scaler, "mean_"), "the scaler that was given stays as it is, for other data"
     answer = certified.predict_certified(x)
     assert answer.certified.mean() > 0.5
     assert answer.lower.shape == certified.decision_function(x).shape

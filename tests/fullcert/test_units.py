@@ -114,8 +114,11 @@ def test_a_range_of_missing_values_holds_all_that_scales_into_it() -> None:
             threat = threats.of_test_inputs(chosen, subject)
             assert isinstance(threat, Missing)
             found = threat.at_test_time(None, torch.as_tensor(inputs, dtype=dtype))
+            ends = threat.ranges.flatten().tolist()
             for end in (low, high):
                 real = (Fraction(str(end)) - Fraction(center)) / Fraction(scale)
+                assert Fraction(ends[0]) <= real <= Fraction(ends[1])
+                assert Fraction(ends[0]) <= Fraction((end - center) / scale) <= Fraction(ends[1])
                 assert Fraction(found.lower[0].item()) <= real <= Fraction(found.upper[0].item())
                 assert bool(found.contains(torch.tensor((end - center) / scale, dtype=dtype))[0])
 
