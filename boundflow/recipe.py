@@ -102,6 +102,10 @@ class Recipe:
 
         return list(itertools.islice(each(), self.steps))
 
+    def seed_of_step(self, number: int) -> int:
+        """The seed of the random numbers of a step: a plain training gives it to ``torch.manual_seed`` before each."""
+        return 1_000_003 * self.seed + number
+
     def trainer(self, model: nn.Module) -> Trainer:
         """A model with its optimizer. Options are copied: a schedule writes into a learning rate that is a tensor."""
         parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]

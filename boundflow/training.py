@@ -394,7 +394,7 @@ class _Run:
         # the masks of dropout are part of the recipe; a forward pass that keeps state may begin to draw at any step
         effects = self.prepared.effects
         watched = effects.draws or effects.changes or self.program.drawn
-        draws = Draws(1_000_003 * recipe.seed + number) if watched else None
+        draws = Draws(recipe.seed_of_step(number)) if watched else None
         with draws or nullcontext():
             outputs = model(batch.inputs)
         if batch.weights is None and of is None:

@@ -311,7 +311,7 @@ MUTANTS = [Mutant(*row) for row in [
     ("rules/randomness.py", "mask = function(plain_ones(x), p, True)", "mask = function(torch.ones(x.shape, dtype=x.dtype, device=x.device), p, True)", "masks drawn in another order of memory"),
     ("layout.py", "return tuple(_unless_contiguous(x) if isinstance(x, Tensor) else None for x in results)", "return tuple(None for x in results)", "every result taken for contiguous"),
     ("draws.py", "self._generators[device] = torch.Generator(device).manual_seed(self.seed)", "self._generators[device] = torch.Generator(device)\n            self._generators[device].seed()", "plain training draws other numbers than training on sets"),
-    ("training.py", "draws = Draws(1_000_003 * recipe.seed + number)", "draws = Draws(1_000_003 * recipe.seed)", "the same mask in every step"),
+    ("training.py", "draws = Draws(recipe.seed_of_step(number))", "draws = Draws(recipe.seed_of_step(0))", "the same mask in every step"),
     ("training.py", "with draws.over() if draws is not None else nullcontext(), torch", "with nullcontext(), torch", "masks of the backward pass drawn anew"),
     ("training.py", "if not self.program.is_new(index):", "if True:", "no rehearsal"),
     ("training.py", "if not self.program.is_new(index):", "if number:", "no rehearsal of a batch of another length"),

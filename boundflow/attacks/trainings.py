@@ -174,7 +174,7 @@ class Trainings:
         for dataset in range(poisoned.count):
             own = {name: value[dataset] for name, value in stacked.items()}
             batch = full.x[dataset, index], full.y[dataset, index], full.weights[dataset, index]
-            draws = Draws(1_000_003 * self.recipe.seed + number) if self.prepared.effects.draws else nullcontext()
+            draws = Draws(self.recipe.seed_of_step(number)) if self.prepared.effects.draws else nullcontext()
             each.append(self._gradient(own, *batch, context=draws))
         return {name: torch.stack([gradient[name] for gradient in each]) for name in stacked}
 
@@ -249,7 +249,7 @@ class Trainings:
                 for name, value in own.items():
                     value.grad = found[name]
             else:
-                seeded = Draws(1_000_003 * recipe.seed + number) if effects.draws or effects.changes else nullcontext()
+                seeded = Draws(recipe.seed_of_step(number)) if effects.draws or effects.changes else nullcontext()
                 with seeded:
                     outputs = model(x[index])
                 losses = self.loss(outputs, y[index], reduction="none").reshape(len(index), -1).mean(1)
