@@ -8,12 +8,11 @@ import os
 import numpy as np
 import pytest
 import torch
+from refits import optimum
 from torch import nn
 
 import boundflow as bf
 from boundflow.threats import AtMost, Labels
-
-from .refits import optimum  # type: ignore[import-not-found]
 
 PROBLEMS = 60 if os.environ.get("BOUNDFLOW_THOROUGH") else 6
 

@@ -7,12 +7,11 @@ import os
 import numpy as np
 import pytest
 import torch
+from refits import optimum
 from torch import nn
 
 import boundflow as bf
 from boundflow.threats import AtMost, Labels
-
-from .refits import optimum  # type: ignore[import-not-found]
 
 THOROUGH = bool(os.environ.get("BOUNDFLOW_THOROUGH"))
 PROBLEMS, REFITS = (400, 256) if THOROUGH else (12, 40)
