@@ -218,7 +218,6 @@ def test_a_loaded_model_does_not_drop_anything(tmp_path) -> None:
     assert torch.equal(loaded.nominal(x), cert.nominal(x))
 
 
-@pytest.mark.filterwarnings("ignore::boundflow.WideBounds")
 def test_void_bounds_certify_nothing(tmp_path) -> None:
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(2, 6), nn.ReLU(), nn.Linear(6, 6), nn.ReLU(), nn.Linear(6, 1)).double()

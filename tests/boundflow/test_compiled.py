@@ -158,7 +158,6 @@ def test_a_resumed_run_gives_the_same_bits(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("traced")
-@pytest.mark.filterwarnings("ignore::boundflow.WideBounds")
 def test_a_void_step_says_what_the_rules_say() -> None:
     fields: dict[str, Any] = {"optimizer_options": {"lr": 1e3}, "epochs": 40, "batch_size": None}
     found = []
@@ -312,7 +311,6 @@ def test_products_in_reduced_precision_are_refused_after_tracing_too() -> None:
 
 @pytest.mark.usefixtures("traced")
 @pytest.mark.parametrize("every", [1, 4, 100])
-@pytest.mark.filterwarnings("ignore::boundflow.WideBounds")
 def test_flags_that_are_read_late_give_the_step_at_which_bounds_became_void(
     every: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -326,7 +324,6 @@ def test_flags_that_are_read_late_give_the_step_at_which_bounds_became_void(
 
 
 @pytest.mark.usefixtures("traced")
-@pytest.mark.filterwarnings("ignore::boundflow.WideBounds")
 def test_flags_that_are_read_late_give_the_same_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
     expected = bounds(certified(True, epochs=8))
     read_every(4, monkeypatch)

@@ -192,7 +192,6 @@ def test_the_line_is_finished_when_a_run_breaks(eager: None, monkeypatch: pytest
     assert stream.getvalue().endswith("\n") and "2/4 " in stream.getvalue()
 
 
-@pytest.mark.filterwarnings("ignore::boundflow.WideBounds")
 def test_void_bounds_and_models_that_cannot_be_measured(
     eager: None, capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:

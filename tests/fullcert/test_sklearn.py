@@ -463,7 +463,6 @@ def test_the_seed_fixes_everything() -> None:
     assert not np.array_equal(first, CertifiedClassifier(random_state=4, **recipe).fit(x, y).decision_function(x))
 
 
-@pytest.mark.filterwarnings("ignore::boundflow.WideBounds")
 def test_void_bounds_and_divergence_are_said() -> None:
     x, y = make_regression(40, 3, random_state=0)
     with pytest.warns(NothingCertified, match="nothing is certified"):
