@@ -407,7 +407,6 @@ MUTANTS = [Mutant(*row) for row in [
     ("withstanding.py", "low[inputs] = torch.where(certain, level, low[inputs])", "low[inputs] = level", "what is uncertain is withstood"),
     ("withstanding.py", 'change["kind" if one_radius else "exactly"]', 'change["kind"]', "moves of other radii counted as the same"),
     ("threats/moves.py", "min(least, most) if even", "most if even", "the largest of several radii is taken for all"),
-    ("optimum/changes.py", "return (there - most) * clause.touched, (there - least) * clause.touched", "return (there - least) * clause.touched, (there - most) * clause.touched", "optimum: other labels pull the wrong way"),
     ("optimum/changes.py", "Clause(clause.touched & ~known, clause.budget", "Clause(clause.touched, clause.budget", "optimum: verified labels stay in doubt"),
     ("optimum/linearised.py", "else (-high, -low)", "else (low, high)", "optimum: what slopes miss is not turned with the direction"),
     ("optimum/linearised.py", "term = term if still is None else term - still", "term = term if still is None else term - 2 * still", "optimum: a changed row gives back twice what it missed"),
