@@ -33,7 +33,11 @@ GROUPED = [Dialect(decimal=way.decimal, thousands=way.thousands) for way in ALL 
 ANY_CASE = [Dialect(decimal=".", thousands=sign, any_case=frozenset([""])) for sign in (None, ",", "none")]
 
 
-@pytest.mark.parametrize("dialect", [*DIALECTS, *GROUPED, *ANY_CASE], ids=str)
+def named(dialect: Dialect) -> str:
+    return f"{dialect.decimal} {dialect.thousands} {sorted(dialect.marks)} {sorted(dialect.any_case)}"
+
+
+@pytest.mark.parametrize("dialect", [*DIALECTS, *GROUPED, *ANY_CASE], ids=named)
 def test_a_cell_is_read_alike_whatever_stands_beside_it(dialect: Dialect) -> None:
     for cell in CELLS:
         beside = [[], ["7"], ["word"], [""], ["word", "1"], *([other] for other in CELLS)]

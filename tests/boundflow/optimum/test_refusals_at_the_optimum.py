@@ -77,3 +77,19 @@ def test_weights_that_are_given_are_charged_for_what_they_leave() -> None:
     off = certified(head=head, fitted=True).predict(X)  # what they leave leads to the same optimum
     assert torch.allclose(off.lower, certificate.predict(X).lower, rtol=0, atol=1e-9)
     assert torch.allclose(off.upper, certificate.predict(X).upper, rtol=0, atol=1e-9)
+
+
+def test_solvers_that_stop_at_a_gradient_are_inside_its_tolerance() -> None:
+    """Weights that leave the gradient s are the optimum of the objective less <s, .>, which may be any so small."""
+    tolerance, n = 0.01, len(X)
+    exact, within = (certified(tolerance=t).predict(X) for t in (0.0, tolerance))
+    rows = torch.cat((X, torch.ones(n, 1, dtype=torch.float64)), 1)
+    ridge = torch.diag(torch.tensor([0.1 * n] * 3 + [0.0], dtype=torch.float64))
+    made = torch.linalg.solve(rows.T @ rows + ridge, rows.T @ nn.functional.one_hot(Y, 2).double())
+    left = torch.linalg.solve(rows.T @ rows + ridge, n * tolerance * torch.ones(4, 2, dtype=torch.float64))
+    for signs in (1.0, -1.0):
+        logits = rows @ (made + signs * left)
+        assert (within.lower <= logits).all() and (logits <= within.upper).all()
+    direction = torch.linalg.solve(rows.T @ rows + ridge, rows[0])
+    furthest = n * tolerance * direction.abs().sum()
+    assert torch.allclose(exact.lower[0] - within.lower[0], furthest.expand(2), rtol=1e-9, atol=0)
