@@ -89,8 +89,9 @@ def _nearest(elements: Elements) -> Elements:
     """The elements of the predictions that need least, as a share of what all samples could give."""
     whole = sum(part.left(np.zeros((len(part.terms), part.owners.max() + 1)), 0) for part in elements.clauses)
     distinct, which = np.unique(elements.prediction, return_inverse=True)
-    need = np.zeros(len(distinct))
-    np.maximum.at(need, which, elements.deficit / np.maximum(whole, 1e-300))
+    need, share = np.zeros(len(distinct)), np.full(len(which), np.inf)  # what samples cannot give, they never settle
+    np.divide(elements.deficit, whole, out=share, where=np.greater(whole, 0), dtype=np.float64)
+    np.maximum.at(need, which, share)
     return elements.of(np.isin(which, np.argsort(need, kind="stable")[:MOST]))
 
 

@@ -151,3 +151,12 @@ def test_the_cheapest_prediction_is_settled_first() -> None:
     assert sorted(choice(elements, totals, 3).tolist()) == [0, 1, 2]
     chosen = np.isin(np.arange(6), [0, 1, 2])
     assert settled(elements, chosen).tolist() == [0, 1, 2]
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_predictions_that_no_sample_can_settle_come_last(dtype: type) -> None:
+    """Where no sample has a term, in whichever precision, nothing is divided by it."""
+    terms = np.array([[0.0, 0.0], [2.0, 0.0], [1e-45, 0.0]], dtype=dtype)
+    owners = np.array([[0, 1], [1, 0], [0, 1]])
+    elements = Elements(np.arange(3), np.array([1.0, 1.5, 3.0], dtype=dtype), (ClauseTerms(terms, owners, 2),), owners)
+    assert choice(elements, np.array([0.5, 2.0]), 1).tolist() == [1]

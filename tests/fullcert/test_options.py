@@ -45,7 +45,7 @@ def test_every_number_has_a_range() -> None:
     assert numbers == RANGES.keys()
 
 
-@pytest.mark.parametrize("hidden", ["", "0", "16,", ",", "16,-2", "a", "1.5", "16;8", "²"])
+@pytest.mark.parametrize("hidden", ["", "0", "16,", ",", "16,-2", "a", "1.5", "16;8", "²", "1" * 19])
 def test_bad_widths_are_refused(hidden: str) -> None:
     with pytest.raises(Mistake, match="--hidden"):
         parse_widths(hidden)

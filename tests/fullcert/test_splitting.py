@@ -11,10 +11,23 @@ from sklearn.impute import KNNImputer
 from sklearn.model_selection import train_test_split
 from sklearn.preprocessing import StandardScaler
 
-from fullcert import datasets
+from fullcert import datasets, tasks
 from fullcert.datasets import cars, components, magic, splitting
 from fullcert.datasets.holdings import files_of, inspect
 from fullcert.mistakes import Mistake
+
+
+@pytest.mark.parametrize(("count", "tested", "sizes"), [(60, False, (12, 4, 44)), (60, True, (0, 6, 60))])
+def test_rows_of_a_table_are_split_as_told(count: int, tested: bool, sizes: tuple[int, int, int]) -> None:
+    """A fifth for tests and a tenth of the others for validation; beside a table of tests all are trained on."""
+    for many in (1, 400):
+        parts = tasks.split_rows(3, many * count, tested)
+        found = tuple(len(parts[name]) for name in ("test", "validation", "train"))
+        assert found == (
+            sizes if many == 1 else (many * sizes[0], 1000 if tested else 1920, 24000 if tested else 17280)
+        )
+        rows = np.concatenate([parts["test"], parts["train"], *([] if tested else [parts["validation"]])])
+        assert sorted(rows.tolist()) == list(range(many * count)) and (np.diff(parts["train"]) > 0).all()
 
 
 @pytest.mark.parametrize("classes", [2, 3, 7])
