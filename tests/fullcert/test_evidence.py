@@ -1,6 +1,7 @@
 """`fullcert verify --rerun --trainings --balls`: evidence for a certificate that does not rest on its file."""
 
 import json
+import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -68,6 +69,18 @@ def test_bounds_that_were_drawn_in(command: Command, run: Path) -> None:
         assert found == code, checks
         assert all(checks[name]["result"] == "held" for name in ("format", "digest", "content"))
         assert checks[asked[0].removeprefix("--")]["result"] == "failed"
+        assert not re.search(r"\b0 numbers", checks[asked[0].removeprefix("--")]["detail"])
+
+
+def test_nothing_follows_from_trainings_inside_void_bounds(command: Command, tmp_path: Path) -> None:
+    void = ("--epsilon", "10", "--hidden", "8", "--lr", "1e20", "--dtype", "float32", "--quiet")
+    path = write_csv(tmp_path / "people.csv", people(60))
+    table = ("--data", path, "--target", "income", "--ignore", "pay")
+    assert command("train", *table, *void, "--out", tmp_path / "run").code == 0
+    code, checks = verified(command, tmp_path / "run", "--trainings", 1, "--balls", 1)
+    assert code == 6
+    for name in ("trainings", "balls"):
+        assert checks[name]["result"] == "not done" and "became void at step" in checks[name]["detail"]
 
 
 def test_weights_that_the_options_do_not_name_are_not_trained(command: Command, run: Path) -> None:
