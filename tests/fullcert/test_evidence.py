@@ -1,5 +1,6 @@
 """`fullcert verify --rerun --trainings --balls`: evidence for a certificate that does not rest on its file."""
 
+import copy
 import json
 import re
 import shutil
@@ -14,6 +15,7 @@ import torch
 from commands import Command, people, run_main, sentence, write_csv
 from forging import forged, taken_over
 
+import boundflow as bf
 from boundflow import certificate_files
 from boundflow.attacks import Poisoned, contains
 from fullcert import ball_training, evidence, figures, plain_training, poisoning
@@ -248,3 +250,21 @@ def test_a_plain_training_is_that_of_the_library() -> None:
     theirs = recipe.certify([]).nominal
     for name, value in theirs.named_parameters():
         assert torch.allclose(mine.get_parameter(name), value, rtol=1e-13, atol=0), name
+
+
+def test_one_number_of_a_plain_model_outside_the_bounds_of_another_run_is_enough() -> None:
+    x = torch.linspace(-1, 1, 10, dtype=torch.float64).reshape(5, 2)
+    data, model = (x, (x[:, 0] > 0).long()), torch.nn.Linear(2, 1).double()
+    kept = bf.certify(model, data, threat=bf.threats.Linf(0.1), loss="bce", progress=False)
+    made = copy.deepcopy(kept)
+    assert "each plain model is inside" in evidence.compared(kept, made)
+    for one, other in ((kept, made), (made, kept)):
+        with torch.no_grad():
+            before = one.nominal.weight[0, 1].clone()
+            one.nominal.weight[0, 1] = one.model.weight.upper[0, 1] + 1e-3
+        with pytest.raises(evidence.Refuted, match="the plain weight of one run is outside the bounds of the other"):
+            evidence.compared(one, other)
+        with pytest.raises(evidence.Refuted, match="the plain weight of one run is outside the bounds of the other"):
+            evidence.compared(other, one)
+        with torch.no_grad():
+            one.nominal.weight[0, 1] = before
