@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from fractions import Fraction
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -12,6 +13,7 @@ from flips import RECIPE, flips, network, plain_answers, points, task, trained
 from poisoning import poisoned_inputs
 
 import boundflow as bf
+from boundflow import withstanding
 from boundflow.certificate_files import over_deep_rows
 from boundflow.smaller_threats import levels, with_budget, with_share
 from boundflow.threats import L1, L2, AtMost, Labels, Linf, Missing, Quantised, Removal, Replacement, Tolerance
@@ -488,3 +490,19 @@ def test_all_budgets_at_once_are_those_of_each(outputs: int) -> None:
     for level in range(10):
         certain = asked.at(level).predict(points(150)).certified
         assert bool((certain == (found.value >= level)).all()), level
+
+
+def test_a_linear_model_is_asked_about_all_budgets_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Level after level would answer the same, in as many passes as it takes to halve."""
+    levels, ask = [], withstanding._ask
+
+    def counted(found: Any, level: int, inputs: torch.Tensor, *rest: Any) -> None:
+        levels.extend([level] * bool(len(inputs)))
+        ask(found, level, inputs, *rest)
+
+    monkeypatch.setattr(withstanding, "_ask", counted)
+    x, y = task(20)
+    torch.manual_seed(0)
+    certificate = bf.certify(torch.nn.Linear(3, 2).double(), (x, y), threat=flips(8), **RECIPE)
+    found = certificate.withstands(points()).value
+    assert levels == [8] and len(set(found.tolist())) > 2

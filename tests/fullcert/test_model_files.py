@@ -1,5 +1,6 @@
 """A user's network from a file: what it is given, and one sentence for each thing that can be wrong with it."""
 
+import json
 import os
 import py_compile
 import sys
@@ -7,6 +8,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from commands import Command, people, write_csv
 from torch import nn
 
 from fullcert.mistakes import Mistake
@@ -184,3 +186,18 @@ def test_a_missing_file_and_a_folder(tmp_path: Path) -> None:
         load_factory(f"{tmp_path / 'absent.py'}:make")
     with pytest.raises(Mistake, match="cannot read the model file"):
         load_factory(f"{tmp_path}:make")
+
+
+NET = "def make(features, outputs):\n    torch.manual_seed(0)\n    return nn.Linear(features, outputs)\n"
+
+
+def test_a_run_with_a_network_of_the_user_is_asked_like_any_other(command: Command, tmp_path: Path) -> None:
+    """On a dataset without columns, and in a vote: the file makes the network again."""
+    net, quick = f"{written(tmp_path, NET)}:make", ("--flip-labels", "1", "--steps", "2", "--quiet")
+    assert command("train", "--dataset", "two-moons", "--model", net, *quick, "--out", tmp_path / "moons").code == 0
+    assert command("certify", tmp_path / "moons", "--withstands", "--quiet").code == 0
+    table = write_csv(tmp_path / "people.csv", people(60))
+    vote = ("--data", table, "--target", "income", "--ignore", "pay", "--members", "2", "--model", net)
+    assert command("train", *vote, *quick, "--out", tmp_path / "vote").code == 0
+    told = command("certify", tmp_path / "vote", table, "--json", "-", "--quiet")
+    assert told.code == 0 and len(json.loads(told.out)["rows"]) == 60

@@ -16,8 +16,8 @@ from torch import nn
 import boundflow as bf
 from boundflow.budgets import Kind
 from boundflow.threats import Linf, Missing, Tolerance
-from fullcert import answering, threats
-from fullcert.encoding import Encoding, Number, Target, scaled
+from fullcert import answering, evaluation, threats
+from fullcert.encoding import Encoding, Number, Target, Words, scaled
 from fullcert.evaluation import Answers
 from fullcert.options import Options
 from fullcert.sklearn import CertifiedRegressor
@@ -172,3 +172,25 @@ def test_a_network_of_one_number_is_asked_in_its_own_units() -> None:
     found = bf.certify(nn.Linear(1, 1).double(), (x, x[:, 0]), threat=Linf(0.01), loss="mse", epochs=2).predict(x)
     rows = answering.columns(found, Target("y", center=1e6, scale=1e-6), Table({}, Path("t")))
     assert all(low < value < high for low, value, high in zip(rows["lower"], rows["value"], rows["upper"], strict=True))
+
+
+def test_widths_of_layers() -> None:
+    model = nn.Linear(2, 1).double()
+    with torch.no_grad():
+        model.weight.copy_(torch.tensor([[3.0, -1.0]]))
+    lifted = bf.lift(nn.Linear(2, 1).double())
+    bounds = torch.tensor([[[2.0, -1.5]], [[4.0, -0.5]]], dtype=torch.float64)
+    lifted.weight.set = bf.interval(*bounds).set
+    weight, _ = evaluation.layers(bf.Certificate(lifted, model, {}))
+    assert (weight["name"], weight["shape"]) == ("weight", [1, 2])
+    assert (weight["mean_width"], weight["largest_width"], weight["typical_size"]) == (1.5, 2.0, 2.0)
+
+
+def test_rows_are_told_by_what_their_file_has() -> None:
+    table = Table({"x": np.array([1.0, 2.0]), "town": np.array(["north", "east"])}, Path("t.csv"), np.array([2, 5]))
+    assert answering.standing_in(table, "id", 2) == {"row": [0, 1], "line": [2, 5]}
+    assert answering.standing_in(table, "town", 2)["id"] == ["north", "east"]
+    towns = Encoding((Number("x", 0.0, 1.0, "fixed"), Words("town", ("north",), "fixed")), Target("y", ("a", "b")))
+    assert answering.unknown(towns, table) == {"town": 1}
+    known = Encoding((Words("town", ("east", "north"), "fixed"),), Target("y", ("a", "b")))
+    assert answering.unknown(known, table) == {}
