@@ -12,6 +12,7 @@ import copy
 import pickle
 import random
 import sys
+import threading
 import types
 from dataclasses import dataclass
 from typing import Any
@@ -50,7 +51,7 @@ def contents(model: nn.Module, attributes_only: bool = False) -> dict[str, str]:
 def effects(model: nn.Module, x: Tensor, training: bool) -> tuple[Effects, Any]:
     """Try a forward pass on a copy, twice (a first call may be special): its effects, and what it puts out."""
     tried = copy.deepcopy(model)
-    for _ in range(3):  # other threads may draw numbers, too: believe it when it happens every time
+    for _ in range(3 if threading.active_count() == 1 else 50):  # others may draw, too: believe what happens every time
         before, generators = contents(tried), _generators()
         if not training:
             tried.eval()

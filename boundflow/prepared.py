@@ -27,12 +27,11 @@ def in_training(model: nn.Module) -> nn.Module:
 
     Of a network that is in evaluation mode as a whole only BatchNorm does: there alone each sample stands for itself.
     """
-    if model.training:
-        return model
-    fixed = [module for module in model.modules() if isinstance(module, _BatchNorm) and not module.training]
-    model.train()
-    for module in fixed:
-        module.eval()
+    whole = model.training
+    fixed = [part for part in model.modules() if not part.training and (whole or isinstance(part, _BatchNorm))]
+    model.train()  # a part may say itself what that means
+    for part in fixed:
+        part.training = False
     return model
 
 

@@ -48,8 +48,9 @@ def audit(
 ) -> None:
     """Say which training rows and columns abstained predictions lean on, and which rows to check first.
 
-    Another question is which labels are unlikely: --suspects lists those rows beside, and with --out in a file beside.
-    Rows that prove as recorded go into --verified FILE; the answers then hold without training again.
+    Another question is which labels are unlikely: --suspects lists those rows,
+    and with --out writes them into a second file. Rows that prove as recorded
+    go into --verified FILE; the answers then hold without training again.
     """
     from rich.console import Console
 

@@ -228,7 +228,7 @@ def test_when_nothing_is_certified_there_is_advice(command: Command) -> None:
     result = command("train", "--domain", "interval", "--epsilon", "0.5", *QUICK)
     out = " ".join(result.out.split())
     assert "None of these 200 predictions is certified" in out and "What this run shows, and what to type:" in out
-    assert "Intervals certify least: fullcert train --dataset two-moons --epsilon 0.5" in out
+    assert "Intervals certify least: fullcert train --dataset two-moons " in out and "--epsilon 0.5 --hidden 3" in out
 
 
 @pytest.mark.parametrize(("certified", "advised"), [(0.5, True), (0.6, False)])
