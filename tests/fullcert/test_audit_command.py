@@ -89,6 +89,8 @@ def test_verified_rows_answer_without_training_again(command: Command, run: Path
     assert after["verified_rows"] == len(before["checklist"]["rows"])
     assert before["checklist"]["forecast"]
     rows = list(csv.DictReader((tmp_path / "check.csv").read_text().splitlines()))
+    alone = write_csv(tmp_path / "lines.csv", {"line": [row["line"] for row in rows]})
+    assert asked(command, run, "--verified", alone)["certified"] == after["certified"]
     filled = write_csv(tmp_path / "filled.csv", {"line": [row["line"] for row in rows], "hours": [35] * len(rows)})
     middle = asked(command, run, "--verified", filled)  # the middle of the range: what the forecast assumed
     assert middle["certified"] == before["certified"] + len(before["checklist"]["settles"])

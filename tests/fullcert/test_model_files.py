@@ -188,7 +188,19 @@ def test_a_missing_file_and_a_folder(tmp_path: Path) -> None:
         load_factory(f"{tmp_path}:make")
 
 
-NET = "def make(features, outputs):\n    torch.manual_seed(0)\n    return nn.Linear(features, outputs)\n"
+NET = """
+class Own(nn.Module):
+    def __init__(self, features, outputs):
+        super().__init__()
+        self.layer = nn.Linear(features, outputs)
+
+    def forward(self, x):
+        return 0.5 * self.layer(x)
+
+
+def make(features, outputs):
+    return Own(features, outputs)
+"""
 
 
 def test_a_run_with_a_network_of_the_user_is_asked_like_any_other(command: Command, tmp_path: Path) -> None:
