@@ -359,6 +359,14 @@ def test_bfloat16_and_half_have_no_bounds() -> None:
     for dtype in (torch.bfloat16, torch.float16):
         with pytest.raises(bf.MixedTensors):
             bf.ball(torch.ones(2, dtype=dtype), 0.1)
+        x, y = torch.ones(4, 2, dtype=dtype), torch.tensor([0, 1, 0, 1])
+        for model, more in (
+            (nn.Linear(2, 2), {}),
+            (nn.Linear(2, 2).to(dtype), {}),
+            (nn.Linear(2, 2), {"dtype": dtype}),
+        ):
+            with pytest.raises(bf.MixedTensors, match="bounds exist for float32 and float64"):
+                bf.certify(model, (x, y), threat=bf.threats.Linf(0.1), loss="ce", progress=False, **more)
 
 
 def test_flushed_subnormals_are_refused() -> None:

@@ -506,3 +506,24 @@ def test_a_linear_model_is_asked_about_all_budgets_at_once(monkeypatch: pytest.M
     certificate = bf.certify(torch.nn.Linear(3, 2).double(), (x, y), threat=flips(8), **RECIPE)
     found = certificate.withstands(points()).value
     assert levels == [8] and len(set(found.tolist())) > 2
+
+
+class Divided(torch.nn.Linear):
+    """In evaluation mode a quotient whose divisor may be zero, as soon as labels may be others."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        z = super().forward(x)
+        return z if self.training else z / (self.weight.sum() - 0.1) ** 3
+
+
+@pytest.mark.parametrize(("threat", "over"), [(flips(8), "k"), (Linf(0.5), "epsilon")])
+def test_what_has_no_bounds_withstands_nothing(threat: bf.threats.Threat, over: str) -> None:
+    """`predict` abstains there, and so does this."""
+    x, y = task(20)
+    torch.manual_seed(0)
+    certificate = bf.certify(
+        Divided(3, 2).double(), (x, y), threat=threat, **{**RECIPE, "optimizer_options": {"lr": 2.0}}
+    )
+    assert certificate.void_at_step is None and not certificate.predict(points()).certified.any()
+    found = certificate.withstands(points(), over=over).value
+    assert float(found.max()) < (8 if over == "k" else 0.5) and bool((found == -1).any())
