@@ -11,6 +11,5 @@ STAYS: dict[str, str] = {
     "fullcert/evaluation.py : RADII = (0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0) # times the radius of the run -> RADII = (0.1, 0.3, 1.0, 3.0, 10.0, (60.0), 100.0) # times the radius of the run": "Which radii a report asks about: each is answered at its own.",
     "fullcert/missing_cells.py _given: if not abs(number) <= LARGEST: -> if not abs(number) < LARGEST:": "A value of exactly the largest number is refused instead of taken.",
     "fullcert/tables.py text_cells: if len(header) * len(numbered) > unpacking.VALUES: -> if len(header) * len(numbered) >= unpacking.VALUES:": "A table of exactly 2^28 cells is refused instead of read.",
-    "fullcert/tasks.py dialect_of: return Dialect(options.encoding, options.separator, options.decimal, frozenset(options.missing_mark), words) -> return Dialect(options.encoding, options.separator, options.decimal, (options.missing_mark), words)": "Marks are gone through and asked for membership alone: a tuple answers as a set does.",
     "fullcert/threats.py parse_tolerances: if share and number and not LEAST <= number <= SCALED: -> if share and number and not LEAST <= number < SCALED:": "A share of exactly the largest number is refused instead of taken.",
 }
