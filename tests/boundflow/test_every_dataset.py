@@ -284,9 +284,9 @@ def test_what_a_list_settles_is_settled(name: str, budget: int, number: int) -> 
         anew = problem.certified(about_others(problem.threat(), others)).predict(x)
         both = anew.certified & after.certified
         assert bool((anew.label == after.label)[both].all()), problem
-        lost = int((after.certified & ~anew.certified).sum())  # a run of its own takes other slopes: in most cases none
-        COUNTS["predictions that lists settle, and runs without those samples do not"] += lost
-        assert not lost or THOROUGH, "what a list settles, a run without those samples certifies"
+        assert bool((anew.certified | ~after.certified).all()), (
+            "what a list settles, a run without those samples certifies"
+        )
     if THOROUGH:
         pairs = itertools.combinations(range(problem.samples), budget)
         best = [certificate.verified(list(s)).predict(x).certified & ~before.certified for s in pairs]
