@@ -34,12 +34,12 @@ from .forward_effects import require_settled
 from .lift import Given
 from .operands import has_own_rows
 from .out_of_memory import needs_less
-from .prediction import Accuracy, Prediction, classes, leads, plain_leads, share
+from .prediction import Accuracy, Prediction, classes, leads, plain_leads, share, threat_to_inputs
 from .smaller_threats import levels, require_tracked
 from .symbols import Symbols
-from .threats import Linf, Threat
+from .threats import Threat
 from .tuning import INPUT_ROWS
-from .verified_rows import fixed, tracked, with_fixed
+from .verified_rows import fixed, numbers_of, tracked, with_fixed
 from .version import __version__
 
 MOST_CUTS = 16  # an input in up to 65536 parts
@@ -88,7 +88,7 @@ class Certificate:
         slower, and worth it for inputs of few features. ``chunk`` inputs are asked about at a time; after each chunk
         ``tell`` is called with how many have an answer, and with how many there are.
         """
-        threat = self._threat(epsilon, clip, threat)
+        threat = threat_to_inputs(epsilon, clip, threat)
         x = self._checked(x, threat)
         if isinstance(cuts, bool) or cuts not in range(MOST_CUTS + 1):
             raise ValueError(f"cuts must be a whole number from 0 to {MOST_CUTS}, got {cuts!r}")
@@ -125,7 +125,7 @@ class Certificate:
         y = torch.as_tensor(y).to(prediction.label.device).reshape(-1)
         if len(y) != len(prediction):
             raise ValueError(f"{len(prediction)} inputs and {len(y)} labels")
-        threat, asked = self._threat(epsilon, clip, threat), self._in_evaluation_mode()
+        threat, asked = threat_to_inputs(epsilon, clip, threat), self._in_evaluation_mode()
         with torch.no_grad():
             right = classes(asked._plain(asked._checked(x, threat), threat)) == y
         certified = prediction.certified & (prediction.label == y)
@@ -138,7 +138,7 @@ class Certificate:
 
         ``cells`` are their inputs (samples, *shape) with values where they were missing (NaN leaves a cell open).
         """
-        return self._with_fixed(self._numbers(samples), cells, stand_in=False)
+        return self._with_fixed(numbers_of(samples, self.record.get("samples", np.inf)), cells, stand_in=False)
 
     @needs_less("a smaller chunk= or budget= needs less")
     def audit(
@@ -155,7 +155,7 @@ class Certificate:
         """What abstained predictions (or, with ``every``, all) lean on, and up to ``budget`` samples to check first."""
         if isinstance(budget, bool) or budget != int(budget) or budget < 0:
             raise ValueError(f"budget is how many samples can be checked, a whole number, and not {budget!r}")
-        threat = self._threat(epsilon, clip, threat)
+        threat = threat_to_inputs(epsilon, clip, threat)
         asked = self._in_evaluation_mode()
         auditor = Auditor(asked, threat, int(budget), chunk)
         answers, x = self.predict(x, threat=threat, chunk=chunk), self._checked(x, threat)
@@ -163,18 +163,6 @@ class Certificate:
         if not every and not self._regression:
             which = which[~answers.certified.cpu()]
         return auditor.audit(x, which.numpy(), answers)
-
-    def _numbers(self, samples: Given) -> np.ndarray:
-        """Numbers of training samples, from numbers or a mask."""
-        chosen, count = np.asarray(samples), self.record.get("samples", np.inf)
-        if chosen.dtype == bool and chosen.shape != (count,):
-            raise ValueError(f"a mask over {chosen.size} samples, and the training data have {count}")
-        chosen = np.flatnonzero(chosen) if chosen.dtype == bool else chosen.reshape(-1)
-        if len(chosen) and (chosen.dtype.kind not in "iu" or chosen.min() < 0 or chosen.max() >= count):
-            raise ValueError(f"samples are counted from 0 to {count - 1}, as they stand in the training data")
-        if len(np.unique(chosen)) < len(chosen):
-            raise ValueError("a sample is among the verified ones twice: a mask is of truths, not of 0 and 1")
-        return chosen.astype(np.int64)
 
     def _with_fixed(self, samples: np.ndarray, cells: Given | None, stand_in: bool) -> Certificate:
         known = tracked(self.model)
@@ -221,7 +209,7 @@ class Certificate:
         ``epsilon``, ``clip`` and ``threat`` are those of the test inputs and stay as they are; ``over`` says what is
         varied: "k", how many training samples were touched, or "epsilon", how far they were moved.
         """
-        threat = self._threat(epsilon, clip, threat)
+        threat = threat_to_inputs(epsilon, clip, threat)
         return withstanding.of_one(self, x, threat=threat, over=over, chunk=chunk)
 
     def curve(
@@ -294,14 +282,6 @@ class Certificate:
     @property
     def _regression(self) -> bool:
         return bool(self.record.get("task") == "regression")
-
-    @staticmethod
-    def _threat(epsilon: Given, clip: tuple[float, float] | None, threat: Threat | None) -> Threat:
-        if threat is None:
-            return Linf(epsilon, clip)
-        if clip is not None or bool((torch.as_tensor(epsilon) != 0).any()):
-            raise ValueError("give a radius or a threat for the test inputs, not both")
-        return threat
 
     def _checked(self, given: Given, threat: Threat) -> Tensor:
         reference = next(self.nominal.parameters())

@@ -11,9 +11,11 @@ from torch import Tensor
 
 from . import rounding
 from .bounded import Bounded
+from .lift import Given
 from .rules.linear import sub
 from .rules.structural import selected
 from .sets import Set
+from .threats import Linf, Threat
 
 
 @dataclass(frozen=True)
@@ -113,6 +115,15 @@ def plain_leads(logits: Tensor, label: Tensor) -> Tensor:
 def classes(logits: Tensor) -> Tensor:
     """The class that logits answer; one logit decides between two by its sign."""
     return (logits[:, 0] > 0).long() if logits.shape[1] == 1 else logits.argmax(1)
+
+
+def threat_to_inputs(epsilon: Given, clip: tuple[float, float] | None, threat: Threat | None) -> Threat:
+    """What test inputs are under: every feature moved by at most epsilon, or any other threat instead."""
+    if threat is None:
+        return Linf(epsilon, clip)
+    if clip is not None or bool((torch.as_tensor(epsilon) != 0).any()):
+        raise ValueError("give a radius or a threat for the test inputs, not both")
+    return threat
 
 
 def share(decisions: Tensor) -> float:

@@ -29,7 +29,8 @@ def in_training(model: nn.Module) -> nn.Module:
     """
     whole = model.training
     fixed = [part for part in model.modules() if not part.training and (whole or isinstance(part, _BatchNorm))]
-    model.train()  # a part may say itself what that means
+    # a part may say itself what training means
+    model.train()
     for part in fixed:
         part.training = False
     return model

@@ -30,6 +30,7 @@ from .bounded import Bounded
 from .budgets import Kind
 from .errors import BoundFlowError
 from .forms import Form
+from .lift import Given
 from .recorded import Recorded
 from .rows import Rows
 from .sets import Set, concretised, intersected
@@ -58,6 +59,19 @@ class Tracked(NamedTuple):
     space: Symbols
     symbols: np.ndarray
     owners: np.ndarray
+
+
+def numbers_of(samples: Given, count: float) -> np.ndarray:
+    """Numbers of training samples, of which there are so many, from numbers or a mask."""
+    chosen = np.asarray(samples)
+    if chosen.dtype == bool and chosen.shape != (count,):
+        raise ValueError(f"a mask over {chosen.size} samples, and the training data have {count}")
+    chosen = np.flatnonzero(chosen) if chosen.dtype == bool else chosen.reshape(-1)
+    if len(chosen) and (chosen.dtype.kind not in "iu" or chosen.min() < 0 or chosen.max() >= count):
+        raise ValueError(f"samples are counted from 0 to {count - 1}, as they stand in the training data")
+    if len(np.unique(chosen)) < len(chosen):
+        raise ValueError("a sample is among the verified ones twice: a mask is of truths, not of 0 and 1")
+    return chosen.astype(np.int64)
 
 
 def tracked(model: nn.Module | None) -> Tracked:

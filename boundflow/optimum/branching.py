@@ -26,6 +26,7 @@ from torch import Tensor
 
 from .. import rounding
 from .changes import Changes, Clause
+from .fitting import gradient_of
 from .inverse import Inverse
 from .linearised import largest
 from .logit_bounds import Answers, Inputs
@@ -215,7 +216,7 @@ def _fits(of_part: Observed, flipped: Tensor, least: float) -> tuple[Tensor, Ten
     outer = (rows.inputs[:, :, None] * rows.inputs[:, None, :]).flatten(1)
     for _ in range(FITS):
         logits = weights @ rows.inputs.T
-        gradient = (loss.slope(logits, targets) * rows.weights) @ rows.inputs + rows.ridge * weights
+        gradient = gradient_of(rows, loss.slope(logits, targets).T, weights)
         if float(gradient.abs().max()) < 2.0**-42 * len(rows):
             break
         curvature = (loss.curvature(logits, targets) * rows.weights) @ outer
@@ -247,7 +248,7 @@ def _distances(of_part: Observed, weights: Tensor, targets: Tensor, least: float
     rows, loss = of_part.rows, of_part.loss
     logits = weights @ rows.inputs.T
     slope = loss.slope(logits, targets)
-    gradient = (slope * rows.weights) @ rows.inputs + rows.ridge * weights
+    gradient = gradient_of(rows, slope.T, weights)
     n, dtype = len(rows) + rows.width, weights.dtype
     pulls = rows.weights * rows.norms
     off = loss.steepest * rounding.of_ours(rows.width, dtype) * length(weights)[:, None] * rows.norms + loss.off(logits)

@@ -22,7 +22,7 @@ CLOSE = 2.0**-40  # of the largest entry of the gradient, in the size of what it
 def squared(rows: Rows, targets: Tensor, inverse: Inverse) -> Tensor:
     """Least squares with a ridge, for targets (n, outputs)."""
     weights = inverse.of((targets.T * rows.weights) @ rows.inputs).vectors
-    remainder = _gradient(rows, (rows.inputs @ weights.T - targets), weights)
+    remainder = gradient_of(rows, (rows.inputs @ weights.T - targets), weights)
     return weights - inverse.of(remainder).vectors
 
 
@@ -31,7 +31,7 @@ def newton(rows: Rows, targets: Tensor, loss: Loss, start: Tensor | None = None)
     weights = rows.inputs.new_zeros(rows.width) if start is None else start.reshape(-1).clone()
     for _ in range(STEPS):
         logits = rows.inputs @ weights
-        gradient = _gradient(rows, loss.slope(logits, targets)[:, None], weights[None])[0]
+        gradient = gradient_of(rows, loss.slope(logits, targets)[:, None], weights[None])[0]
         size = (loss.slope(logits, targets).abs() * rows.weights) @ rows.inputs.abs() + rows.ridge * weights.abs()
         if bool((gradient.abs() <= CLOSE * size).all()):
             break
@@ -67,7 +67,7 @@ def _downhill(
     return weights - step if abs(promised) <= 2.0**-44 * abs(before) else None
 
 
-def _gradient(rows: Rows, slopes: Tensor, weights: Tensor) -> Tensor:
+def gradient_of(rows: Rows, slopes: Tensor, weights: Tensor) -> Tensor:
     """``sum_i w_i psi_i x_i + r theta``, (outputs, d), of psi (n, outputs)."""
     return (slopes.T * rows.weights) @ rows.inputs + rows.ridge * weights
 
@@ -81,7 +81,7 @@ def logits_of(rows: Rows, weights: Tensor) -> tuple[Tensor, Tensor]:
 
 def left(rows: Rows, slopes: Tensor, off: Tensor, weights: Tensor, tolerance: float = 0.0) -> Gradient:
     """The gradient that weights leave, from psi (n, outputs) that is off by at most ``off``."""
-    value, n = _gradient(rows, slopes, weights), len(rows) + 4
+    value, n = gradient_of(rows, slopes, weights), len(rows) + 4
     moduli = rows.inputs.abs()
     size = (slopes.abs().T * rows.weights) @ moduli + rows.ridge * weights.abs()
     known = (off.T * rows.weights) @ moduli

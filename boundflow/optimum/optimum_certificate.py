@@ -22,8 +22,9 @@ from ..bounded import Bounded
 from ..checklist import ClauseTerms, Elements, choice
 from ..errors import BoundFlowError, NoSmallerThreat
 from ..lift import Given
-from ..prediction import Accuracy, Prediction, classes, share
-from ..threats import Linf, Threat
+from ..prediction import Accuracy, Prediction, classes, share, threat_to_inputs
+from ..threats import Threat
+from ..verified_rows import numbers_of
 from ..withstanding import Curve, Withstood, curve_of
 from .branching import Branched, branched
 from .linearised import largest_budget
@@ -136,13 +137,7 @@ class OptimumCertificate:
 
     def verified(self, samples: Given) -> OptimumCertificate:
         """The certificate where the targets of these training samples are known to be as recorded."""
-        chosen = np.asarray(samples)
-        chosen = np.flatnonzero(chosen) if chosen.dtype == bool else chosen.reshape(-1)
-        count = self.record["samples"]
-        if len(chosen) and (chosen.dtype.kind not in "iu" or chosen.min() < 0 or chosen.max() >= count):
-            raise ValueError(f"samples are counted from 0 to {count - 1}, as they stand in the training data")
-        if len(np.unique(chosen)) < len(chosen):
-            raise ValueError("a sample is among the verified ones twice")
+        chosen = numbers_of(samples, self.record["samples"])
         record = {**self.record, "verified": sorted({*self.record.get("verified", ()), *chosen.tolist()})}
         optima = tuple(optimum.within(optimum.changes.but(chosen)) for optimum in self.optima)  # type: ignore[attr-defined]
         return replace(self, optima=optima, record=record)
@@ -193,10 +188,7 @@ class OptimumCertificate:
         self, x: Given, epsilon: Given, clip: tuple[float, float] | None, threat: Threat | None
     ) -> tuple[list[Inputs], Tensor]:
         """Inputs in the coordinates of each optimum, and what the plain model answers."""
-        if threat is None:
-            threat = Linf(epsilon, clip)
-        elif clip is not None or bool((torch.as_tensor(epsilon) != 0).any()):
-            raise ValueError("give a radius or a threat for the test inputs, not both")
+        threat = threat_to_inputs(epsilon, clip, threat)
         reference = self.optima[0].rows.inputs
         x = torch.as_tensor(x).detach().to(reference)
         shape = tuple(self.record["input_shape"])

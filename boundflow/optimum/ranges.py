@@ -293,17 +293,17 @@ class Between(NamedTuple):
     def of(rows: Rows, least: Tensor, most: Tensor) -> tuple[Tensor, Between]:
         """``H`` and ``E``: the inverses are known up to what their columns leave, over the least eigenvalue."""
         unit = torch.eye(rows.width, dtype=torch.float64, device=rows.inputs.device)
-        found, off = [], 0.0
-        for slopes in (least, most):
-            inverse = Inverse(rows, slopes)
+        found, off, inverses = [], 0.0, [Inverse(rows, slopes) for slopes in (least, most)]
+        for inverse in inverses:
             directions = inverse.of(unit)
             off += float(length(directions.left)) / inverse.least if inverse.least > 0 else float("inf")
             found.append((directions.vectors + directions.vectors.T) / 2)
         larger, smaller = found
         size = float(length(larger.reshape(1, -1))[0])
         charge = rounding.of_ours(2 * rows.width + 8, torch.float64) * size
-        lowest = rows.least_eigenvalue(least)
-        return (larger + smaller) / 2, Between((larger - smaller) / 2, off + 2 * charge, size, max(lowest, 1e-300))
+        return (larger + smaller) / 2, Between(
+            (larger - smaller) / 2, off + 2 * charge, size, max(inverses[0].least, 1e-300)
+        )
 
     def norms(self, vectors: Tensor, lengths: Tensor) -> Tensor:
         square = ((vectors @ self.half) * vectors).sum(1).clamp_min(0.0)

@@ -84,4 +84,8 @@ def test_verified_labels_are_left_alone() -> None:
     only = bf.certify_optimum(nn.Linear(2, 2), data, threat=AtMost(2, Labels().on(samples=[0, 3, 5])), l2=0.1)
     found = certificate.verified([1, 2, 4, 6, 7]).predict(test)
     assert torch.equal(found.lead, only.predict(test).lead)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="a mask over 3 samples"):
+        certificate.verified(np.array([True, False, True]))
+    with pytest.raises(ValueError, match="a mask is of truths"):
+        certificate.verified([0, 1, 1])
     assert certificate.record["identity"]["data"] == only.record["identity"]["data"]
