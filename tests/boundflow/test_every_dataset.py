@@ -264,7 +264,11 @@ def about_others(threat: Threat, samples: np.ndarray) -> Threat:
 @pytest.mark.parametrize("budget", [1, 2])
 @pytest.mark.parametrize("name", tracked(of(holes=False)))
 def test_what_a_list_settles_is_settled(name: str, budget: int, number: int) -> None:
-    """Against every set of so many samples, and against a training in which nobody may touch the chosen ones."""
+    """Against every dataset in which the chosen samples are as recorded, and every set of so many samples.
+
+    A run of its own in which nobody may touch them answers the same labels. It need not be certain of each of them: its
+    sets are other sets and are relaxed at other slopes, so it settles more in most problems and less in some.
+    """
     problem = drawn(name, number)
     certificate, x = problem.certificate, problem.inputs
     before, found = certificate.predict(x), certificate.audit(x, budget=budget)
@@ -282,11 +286,10 @@ def test_what_a_list_settles_is_settled(name: str, budget: int, number: int) -> 
     if len(chosen):
         others = np.setdiff1d(np.arange(problem.samples), chosen)
         anew = problem.certified(about_others(problem.threat(), others)).predict(x)
-        both = anew.certified & after.certified
-        assert bool((anew.label == after.label)[both].all()), problem
-        assert bool((anew.certified | ~after.certified).all()), (
-            "what a list settles, a run without those samples certifies"
-        )
+        assert torch.equal(anew.label, after.label), problem
+        assert never_changes(anew.certified, anew.label, problem.answers[kept]), problem
+        COUNTS["settled by a list, and by no run of its own"] += int((after.certified & ~anew.certified).sum())
+        COUNTS["settled by a run of its own, and by no list"] += int((anew.certified & ~after.certified).sum())
     if THOROUGH:
         pairs = itertools.combinations(range(problem.samples), budget)
         best = [certificate.verified(list(s)).predict(x).certified & ~before.certified for s in pairs]
