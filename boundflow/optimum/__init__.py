@@ -6,11 +6,12 @@ squared.py        squared loss, where bounds are exact   ranges.py              
 linearised.py     how far a logit of the optimum moves   logit_losses.py         losses of one logit: chords and secants
 changes.py        what a threat lets each row add        fitting.py              the optimum of the observed data
 training_rows.py  the training rows, scaled              inverse.py              directions, and what floats leave
-branching.py      which rows are wrong, one after the other
+branching.py      which rows are wrong, one after the other   patches.py      features of images
 """
 
 from .certify import certify_optimum
 from .features import KernelFeatures, RandomFeatures
 from .optimum_certificate import OptimumCertificate
+from .patches import PatchFeatures
 
-__all__ = ["KernelFeatures", "OptimumCertificate", "RandomFeatures", "certify_optimum"]
+__all__ = ["KernelFeatures", "OptimumCertificate", "PatchFeatures", "RandomFeatures", "certify_optimum"]
