@@ -424,7 +424,7 @@ MUTANTS = [Mutant(*row) for row in [
     ("optimum/logit_losses.py", "least, most = ((1 + size).clamp_min(2.0)", "least, most = (size.clamp_min(2.0)", "optimum: a flipped hinge pulls too little"),
     ("optimum/logit_losses.py", "places = [low, high, *(place.clamp(low, high)", "places = [low, *(place.clamp(low, high)", "optimum: chords miss nothing at one end"),
     ("optimum/logit_bounds.py", "up(inputs.radius @ self.moduli(q)", "up(0 * inputs.radius @ self.moduli(q)", "optimum: inputs that move cost nothing"),
-    ("optimum/branching.py", "self._settle(part.points, *self._answer(of_part, part.points), None)", "pass", "optimum: parts without further wrong labels change nothing"),
+    ("optimum/branching.py", "self._settle(points, *self._answer(of_part, points), left)", "pass", "optimum: parts without further wrong labels change nothing"),
     ("optimum/branching.py", "place + 1, part.budget - 1, points)", "place + 1, part.budget - 2, points)", "optimum: a wrong row counts twice in a part"),
     ("optimum/branching.py", "Part(part.wrong, end, part.budget, points)]", "Part(part.wrong, end + 1, part.budget, points)]", "optimum: one row is in no part"),
     ("optimum/training_rows.py", "of_columns * scale.square()", "of_columns * scale", "optimum: ridges of scaled columns"),

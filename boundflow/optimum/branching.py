@@ -126,8 +126,10 @@ class _Search:
         lower = torch.where(self.side[part.points] > 0, ahead[0], ahead[1])
         sure = lower > 0
         self.lead[part.points[sure]] = torch.minimum(self.lead[part.points[sure]], lower[sure])
-        self._settle(part.points, *self._answer(of_part, part.points), None)
-        points = part.points[~sure & ~self.changed[part.points]]
+        points = part.points[~sure]
+        if len(points):  # a dataset of this part, and of none of those into which it is divided
+            self._settle(points, *self._answer(of_part, points), left)
+        points = points[~self.changed[points]]
         if not len(points):
             return []
         if not part.wrong and not part.begin:
@@ -166,11 +168,10 @@ class _Search:
         positive = self.side[points] > 0
         return torch.where(positive, low, high), torch.where(positive, -high, -low)
 
-    def _settle(self, points: Tensor, low: Tensor, high: Tensor, left: Tensor | None) -> None:
+    def _settle(self, points: Tensor, low: Tensor, high: Tensor, left: Tensor) -> None:
         self.changed[points[high < 0]] = True
-        if left is not None:
-            self.lead[points] = torch.minimum(self.lead[points], low.clamp_min(-torch.inf))
-            left[points[(low <= 0) & (high >= 0)]] = True
+        self.lead[points] = torch.minimum(self.lead[points], low)
+        left[points[(low <= 0) & (high >= 0)]] = True
 
     # --- one label left -----------------------------------------------------------------------------------------------
 

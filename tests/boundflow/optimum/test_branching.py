@@ -48,3 +48,19 @@ def test_every_prediction_is_certain_or_changed(seed: int) -> None:
         clear = np.abs(least) > 1e-6
         assert found.ended and (certain | changed)[clear].all()
     assert (found.lead.numpy()[certain] <= least[certain] + 1e-7).all()
+
+
+def test_no_lead_is_above_that_of_the_observed_labels() -> None:
+    """Where every row in doubt can only raise a lead, the worst dataset is the observed one."""
+    rng = np.random.RandomState(0)
+    x, test = rng.randn(30, 2), np.stack(np.meshgrid(*[np.linspace(-0.5, 0.5, 15)] * 2), -1).reshape(-1, 2)
+    y = (x[:, 0] + 0.7 * rng.randn(30) > 0).astype(int)
+    doubt = np.flatnonzero((y == 0) & (x @ [0.15, 0.1] > 0)).tolist()
+    certificate = bf.certify_optimum(
+        nn.Linear(2, 1), (torch.tensor(x), torch.tensor(y)), threat=AtMost(1, Labels().on(samples=doubt)),
+        loss="logistic", l2=0.02,
+    )  # fmt: skip
+    found, observed = certificate.changeable(test), certificate.nominal(torch.tensor(test))[:, 0].abs()
+    open_to_chords = ~certificate.predict(test).certified
+    assert bool((open_to_chords & (found.lead > 0)).any())
+    assert bool((found.lead <= observed + 1e-6).all())
