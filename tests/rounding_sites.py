@@ -1,9 +1,9 @@
 """Rounding terms removed while the library runs: one call at one place of a file computes as if nothing were charged.
 
-Every function of `boundflow.rounding` that widens is wrapped once. A wrapper looks where it is called from; at the
-place that is switched off it computes as in ``rounding.nearest()``. So the laws of a room run in one process, one
-removal after the other, without importing torch each time. What is no call (a name that holds a charge) is removed by
-giving the functions of its file the code of another text.
+Every function of `boundflow.rounding` that widens is wrapped once, and so are those of ``optimum``. A wrapper
+looks where it is called from; at the place that is switched off it computes as in ``rounding.nearest()``. So the laws
+of a room run in one process, one removal after the other, without importing torch each time. What is no call (a name
+that holds a charge) is removed by giving the functions of its file the code of another text.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 
 import conftest  # noqa: F401  (the settings of property-based tests)
 
-from boundflow import rounding
+from boundflow import optimum, rounding
 
 
 class Place(NamedTuple):
@@ -65,10 +65,15 @@ class Switch:
         self.place: Place | None = None
         self._seen: dict[tuple[CodeType, int], Place] = {}
 
-    def install(self, names: set[str]) -> None:
+    def install(self, names: set[str], of_optimum: set[str]) -> None:
+        """Wrap functions of `rounding`, and others in every module of ``optimum`` that calls them by their names."""
         for name in names:
             if hasattr(rounding, name):
                 setattr(rounding, name, self._wrapped(getattr(rounding, name)))
+        modules = [module for name, module in sys.modules.items() if name.startswith(f"{optimum.__name__}.")]
+        for module in modules:
+            for name in of_optimum & set(vars(module)):
+                setattr(module, name, self._wrapped(getattr(module, name)))
 
     @contextmanager
     def off(self, place: Place) -> Iterator[None]:

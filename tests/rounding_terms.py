@@ -2,9 +2,10 @@
 
 Run with `make rounding-terms`, in parts with `python tests/rounding_terms.py --part 1/4`, or for some terms with words
 of their names: `python tests/rounding_terms.py budgets.py`. A *term* is a call of `boundflow.rounding` (``up``,
-``gamma``, ``tiny``, ``outward``, ``widened``, ...), a use of a name that holds one, or, in `rounding.py` itself, one of
-its units. They are read from the syntax tree, so that a new one is found without being listed. Removed means: this one
-call computes as in ``rounding.nearest()``, where nothing is charged, and with units of 0 in what charges in every mode.
+``gamma``, ``tiny``, ``outward``, ``widened``, ...), or of what lengthens numbers in the folder ``optimum``, a use of a
+name that holds one, or, in `rounding.py` itself, one of its units. They are read from the syntax tree, so that a new
+one is found without being listed. Removed means: this one call computes as in ``rounding.nearest()``, where nothing is
+charged, and with units of 0 in what charges in every mode.
 
 The tests of its file run against a copy of the package with the term removed, until the first failure: first the test
 that caught it the last time, which `rounding_terms.json` remembers, then those of `LAWS`, then those of the planted
@@ -55,6 +56,7 @@ WIDENING = {
     ),
     *("width", "largest_of_sums", "upper_mean", "_lengthening", "of_ours", "of_halves"),
 }
+BY_NAME = {"up", "length", "_outward"}  # what widens in the folder optimum, and is called by its name
 AMOUNTS = {"gamma", "tiny", "of_ours"}  # numbers that are kept under a name and used later
 UNITS = {"UNIT", "TINY"}  # in rounding.py alone: elsewhere they are tolerances of comparisons
 WITHOUT = """
@@ -138,15 +140,20 @@ def terms(file: str) -> list[Term]:
     lines = text.encode().splitlines(keepends=True)
     starts = [sum(map(len, lines[:number])) for number in range(len(lines) + 1)]
     found, seen = [], Counter[str]()
-    for where, node in _places(ast.parse(text), file == "rounding.py"):
+    for where, node in _places(ast.parse(text), _by_name(file), file == "rounding.py"):
         begin, end = (starts[line - 1] + column for line, column in _ends(node))
         source = text.encode()[begin:end].decode()
         name = f"{file} {where}: {' '.join(source.split())}"
         seen[name] += 1
         name += f" ({seen[name]})" if seen[name] > 1 else ""
         place = rounding_sites.Place(str(PACKAGE / file), *_ends(node)) if isinstance(node, ast.Call) else None
-        found.append(Term(file, name, begin, end, _without(node, source), place))
+        found.append(Term(file, name, begin, end, _without(node, source, file), place))
     return found
+
+
+def _by_name(file: str) -> set[str]:
+    """The functions that widen and that a file calls by their names alone; others it calls as those of `rounding`."""
+    return WIDENING if file == "rounding.py" else BY_NAME if file.startswith("optimum/") else set()
 
 
 def _ends(node: ast.expr) -> tuple[tuple[int, int], tuple[int, int]]:
@@ -154,21 +161,21 @@ def _ends(node: ast.expr) -> tuple[tuple[int, int], tuple[int, int]]:
     return (node.lineno, node.col_offset), (node.end_lineno, node.end_col_offset)
 
 
-def _without(node: ast.expr, source: str) -> str:
+def _without(node: ast.expr, source: str, file: str) -> str:
     if not isinstance(node, ast.Call):
         return f"(0.0 * {source})"
-    function, own = ast.unparse(node.func), "rounding." if isinstance(node.func, ast.Attribute) else ""
-    return f"{own}without({function}, {source[source.index('(', len(function)) + 1 :]}"
+    function, module = ast.unparse(node.func), "" if file == "rounding.py" else "rounding."
+    return f"{module}without({function}, {source[source.index('(', len(function)) + 1 :]}"
 
 
-def _places(tree: ast.Module, inside: bool) -> Iterator[tuple[str, ast.expr]]:
+def _places(tree: ast.Module, by_name: set[str], units: bool) -> Iterator[tuple[str, ast.expr]]:
     """Where a term stands: the name of the outermost function, with its class, and the expression."""
     for function, name in _functions(tree, ""):
-        charged = _charged_names(function, inside)
+        charged = _charged_names(function, by_name)
         for node in ast.walk(function):
-            if isinstance(node, ast.Call) and _widens(node, inside):
+            if isinstance(node, ast.Call) and _widens(node, by_name):
                 yield name, node
-            elif inside and isinstance(node, ast.Subscript) and _is_unit(node):
+            elif units and isinstance(node, ast.Subscript) and _is_unit(node):
                 yield name, node
             elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load) and charged.get(node.id, 0) > 1:
                 yield name, node
@@ -182,9 +189,9 @@ def _functions(tree: ast.Module | ast.ClassDef, before: str) -> Iterator[tuple[a
             yield node, before + node.name
 
 
-def _widens(node: ast.Call, inside: bool) -> bool:
-    if inside:
-        return isinstance(node.func, ast.Name) and node.func.id in WIDENING
+def _widens(node: ast.Call, by_name: set[str]) -> bool:
+    if isinstance(node.func, ast.Name):
+        return node.func.id in by_name
     module = node.func.value if isinstance(node.func, ast.Attribute) else None
     return isinstance(module, ast.Name) and module.id == "rounding" and node.func.attr in WIDENING  # type: ignore[attr-defined]
 
@@ -193,14 +200,14 @@ def _is_unit(node: ast.Subscript) -> bool:
     return isinstance(node.value, ast.Name) and node.value.id in UNITS
 
 
-def _charged_names(function: ast.FunctionDef, inside: bool) -> dict[str, int]:
+def _charged_names(function: ast.FunctionDef, by_name: set[str]) -> dict[str, int]:
     """Names that hold a charge alone, and how often each is used: each use is a term of its own."""
     names = set()
     for node in ast.walk(function):
         if isinstance(node, ast.Assign):
             targets, values = ([x.elts if isinstance(x, ast.Tuple) else [x]][0] for x in (node.targets[0], node.value))
             for target, value in zip(targets, values, strict=False):
-                if isinstance(target, ast.Name) and isinstance(value, ast.Call) and _widens(value, inside):
+                if isinstance(target, ast.Name) and isinstance(value, ast.Call) and _widens(value, by_name):
                     if ast.unparse(value.func).rpartition(".")[2] in AMOUNTS:
                         names.add(target.id)
     loads = (node for node in ast.walk(function) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load))
@@ -285,7 +292,7 @@ def apart(wanted: list[Term], tests: dict[str, str], jobs: int, quick: bool) -> 
 def here(wanted: list[Term], tests: dict[str, str]) -> Iterator[tuple[str | None, float]]:
     """Each term switched off in this process, what is remembered first; a law that fails without that is an error."""
     switch, loaded = rounding_sites.Switch(), dict[str, list[rounding_sites.Law]]()
-    switch.install(WIDENING)
+    switch.install(WIDENING, BY_NAME)
     for term in wanted:
         begin, test = time.perf_counter(), None
         known, _, function = tests.get(term.name, "").partition("[")[0].partition("::")
