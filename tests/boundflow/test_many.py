@@ -19,7 +19,7 @@ RECIPE = bf.Recipe(
     loss="bce",
     domain="interval",
     epochs=3,
-    batch_size=4,
+    batch_size=5,  # one size, which is traced once
     optimizer_options={"lr": 0.1, "momentum": 0.5},
     compile=True,  # these runs are too short for "auto"
 )
@@ -50,7 +50,7 @@ def traced(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize(
     "fields",
-    [{}, {"loss": "ce"}, {"loss": "mse", "optimizer_options": {"lr": 0.1, "weight_decay": 0.01}}],
+    [{"batch_size": 4}, {"loss": "ce"}, {"loss": "mse", "optimizer_options": {"lr": 0.1, "weight_decay": 0.01}}],
     ids=["bce", "ce", "mse"],
 )
 def test_runs_at_once_are_the_runs_alone(fields: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -415,6 +415,8 @@ def test_the_sources_are_complete() -> None:
     for about in ABOUT.values():
         for file in about.files:
             assert file.addresses and all(address.startswith(("https://", "http://")) for address in file.addresses)
+            name = file.published.path.rpartition("/")[2]
+            assert all(address.partition("?")[0].endswith(f"/{name}") for address in file.addresses)
             assert all(len(copy.digest) == 71 and copy.size > 0 for copy in (file.published, *file.others))
 
 

@@ -51,6 +51,17 @@ def test_ties_of_remainders_are_broken_as_scikit_learn_does() -> None:
     assert all(np.array_equal(ours, theirs) for ours, theirs in zip(found, expected, strict=True))
 
 
+def test_every_remainder_is_given_out_as_scikit_learn_does() -> None:
+    """Classes of few sizes have few remainders, several of them shared, and most are needed."""
+    random = np.random.RandomState(0)
+    for _ in range(40):
+        counts = random.randint(2, 5, random.randint(3, 8))
+        labels, test = np.repeat(np.arange(len(counts)), counts), int(random.randint(len(counts), sum(counts) // 2 + 1))
+        found = splitting.stratified(labels, test, 3)
+        expected = train_test_split(np.arange(len(labels)), test_size=test, random_state=3, stratify=labels)
+        assert all(np.array_equal(ours, theirs) for ours, theirs in zip(found, expected, strict=True))
+
+
 @pytest.mark.parametrize("seed", range(5))
 def test_holes_are_filled_as_scikit_learn_does(seed: int) -> None:
     generator = np.random.RandomState(seed)
@@ -149,6 +160,7 @@ def test_magic_is_split_as_published() -> None:
 @needs("auto-mpg/auto-mpg.csv")
 def test_cars_are_filled_and_split_as_published() -> None:
     train, test = datasets.auto_mpg(DATA)
+    assert (len(train.inputs), 0, len(test.inputs)) == datasets.ABOUT["auto-mpg"].samples
     table, miles = cars.read_table(cars.FILE.path(DATA))
     assert np.isnan(table).sum() == 6
     expected = train_test_split(KNNImputer(n_neighbors=10).fit_transform(table), miles, test_size=0.2, random_state=1)
