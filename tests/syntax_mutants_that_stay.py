@@ -12,4 +12,6 @@ STAYS: dict[str, str] = {
     "fullcert/missing_cells.py _given: if not abs(number) <= LARGEST: -> if not abs(number) < LARGEST:": "A value of exactly the largest number is refused instead of taken.",
     "fullcert/tables.py text_cells: if len(header) * len(numbered) > unpacking.VALUES: -> if len(header) * len(numbered) >= unpacking.VALUES:": "A table of exactly 2^28 cells is refused instead of read.",
     "fullcert/threats.py parse_tolerances: if share and number and not LEAST <= number <= SCALED: -> if share and number and not LEAST <= number < SCALED:": "A share of exactly the largest number is refused instead of taken.",
+    'fullcert/auditing.py suspected: "deviations": float(scores.surprise[row]), -> "deviations": (scores.surprise[row]),': "A float of numpy is a float, and is written as one.",
+    "fullcert/sklearn/answers.py bounded_probabilities: return low.clamp(0.0, 1.0).numpy(), high.clamp(0.0, 1.0).numpy() -> return low.clamp(0.0, 1.0).numpy(), (high).numpy()": "The rules of sigmoid and softmax end at 1 themselves: the clamp says so once more.",
 }

@@ -17,7 +17,7 @@ from data_at_hand import DATA, needs
 from sklearn.datasets import load_breast_cancer, make_moons
 
 from fullcert import datasets
-from fullcert.datasets import adult, cifar, images, mnist, pneumonia
+from fullcert.datasets import adult, catalogue, cifar, images, mnist, pneumonia
 from fullcert.mistakes import Mistake
 from fullcert.options import Options
 from fullcert.training import Recipe
@@ -51,6 +51,10 @@ def test_an_unknown_dataset_lists_the_known_ones() -> None:
 def test_every_dataset_is_described_and_every_description_has_a_dataset() -> None:
     assert set(datasets.ABOUT) >= set(datasets.DATASETS)
     assert set(datasets.PAIRS) == {"mnist", "fashion-mnist", "cifar-10"} <= set(datasets.DATASETS)
+
+
+def test_a_pair_is_found_under_its_family() -> None:
+    assert [catalogue.listed(name) for name in ("mnist-1-7", "iris")] == ["mnist", "iris"]
 
 
 @pytest.mark.parametrize(

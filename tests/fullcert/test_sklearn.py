@@ -163,6 +163,8 @@ def test_poisoned_regression_stays_inside() -> None:
         assert r2_score(y, values) >= at_least
     assert 0 < at_least < certified.score(x, y)
     assert certified.certified_score(x, y, epsilon=0.1) < at_least
+    worst = np.maximum((answer.lower - y) ** 2, (answer.upper - y) ** 2).sum()
+    assert at_least == pytest.approx(1 - worst / ((y - y.mean()) ** 2).sum())
 
 
 def test_removed_samples_stay_inside() -> None:
@@ -632,6 +634,8 @@ def test_class_weights_of_labels_inside_the_threat_are_declared() -> None:
     with pytest.warns(ClassWeightNotCovered):
         declared = CertifiedClassifier(flip_labels=1, class_weight="balanced", **QUICK).fit(x, y)
     assert "not covered" in declared.certificate_.record["class_weight"]
+    with pytest.warns(ClassWeightNotCovered):  # a removed sample has no label
+        CertifiedClassifier(threat=AtMost(1, Removal()), class_weight="balanced", **QUICK).fit(x, y)
     covered = CertifiedClassifier(epsilon=0.01, class_weight={"no": 1, "yes": 5}, **QUICK).fit(x, y)
     assert "the same" in covered.certificate_.record["class_weight"] and "sample_weights" in covered.certificate_.record
     more, fewer = (model.predict(x) == "yes" for model in (covered, CertifiedClassifier(**QUICK).fit(x, y)))
