@@ -29,7 +29,7 @@ from boundflow.attacks.freedoms import Clause, Data, clauses_of
 from boundflow.attacks.membership import allowed
 from boundflow.attacks.steepest import Slopes, steepest
 from boundflow.attacks.trainings import Trainings
-from boundflow.prepared import Prepared
+from boundflow.training.checked_inputs import Prepared
 
 T = bf.threats
 EACH = 1000  # poisoned datasets for a setting

@@ -4,8 +4,8 @@ MNIST on 32 principal components of the training images (labels are attacked, in
 50 members by position, 1,200 to each, and every member is a linear model trained by full-batch gradient descent with
 cross entropy. For every test image the benchmark counts how many flips, of the whole training set, cannot change the
 vote: by Deep Partition Aggregation, which loses a member with its first flip, and by what members themselves withstand
-(`boundflow/votes.py`). Steps and learning rate are chosen on the training part alone: the first member is tried on
-samples of the second.
+(`boundflow/analysis/votes.py`). Steps and learning rate are chosen on the training part alone: the first member is
+tried on samples of the second.
 
     BOUNDFLOW_DATA=folder-with-mnist python benchmarks/votes.py --device cuda --json votes.json
     BOUNDFLOW_DATA=folder-with-mnist python benchmarks/votes.py --members 10 --samples 12000 --test 200
@@ -26,7 +26,7 @@ from torch import Tensor, nn
 from torch.optim.lr_scheduler import LambdaLR
 
 import boundflow as bf
-from boundflow.ensemble import partition
+from boundflow.analysis.ensemble import partition
 from boundflow.threats import AtMost, Labels
 from fullcert.baselines import dpa
 from fullcert.datasets import load

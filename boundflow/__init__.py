@@ -1,15 +1,17 @@
 """BoundFlow: a set of tensors is a tensor, so PyTorch's own training loop runs on sets, soundly."""
 
-from . import namesake
+from .same_program import namesake
 
 namesake.require_ours()  # before anything of another package could be taken for ours
 
-from . import errors, losses, rounding, rules, threats
+from . import errors, rules, threats
+from .analysis.audit import Audit, Checklist
+from .analysis.ensemble import Ensemble, Vote
+from .analysis.withstanding import Curve, Withstood, curve, withstands
+from .answers.certificate import Certificate, load
+from .answers.prediction import Accuracy, Prediction
+from .arithmetic import rounding
 from .attacks import Attacked, attack
-from .audit import Audit, Checklist
-from .bounded import Bounded
-from .certificate import Certificate, load
-from .ensemble import Ensemble, Vote
 from .errors import (
     BoundFlowError,
     CrossedBounds,
@@ -32,17 +34,18 @@ from .errors import (
     WideBounds,
     WrongContent,
 )
-from .lift import ball, centers, interval, lift
-from .many import certify_many
+from .operators import losses
 from .optimum import OptimumCertificate, certify_optimum
-from .prediction import Accuracy, Prediction
-from .progress import Step, only_looks
-from .recipe import Recipe
-from .symbols import Symbols
-from .training import certify
-from .tripwire import check
+from .same_program import former_paths
+from .same_program.tripwire import check
+from .symbols.space import Symbols
+from .tensor.bounded import Bounded
+from .tensor.lift import ball, centers, interval, lift
+from .training.certified_training import certify
+from .training.joint_trainings import certify_many
+from .training.progress import Step, only_looks
+from .training.recipe import Recipe
 from .version import __version__
-from .withstanding import Curve, Withstood, curve, withstands
 
 __all__ = [
     "Accuracy",
@@ -100,3 +103,5 @@ __all__ = [
     "threats",
     "withstands",
 ]
+
+former_paths.install(__name__)

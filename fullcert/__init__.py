@@ -10,7 +10,7 @@ from pathlib import Path
 def _require_library() -> None:
     """Refuse another package called boundflow in place of the library, which is looked at without importing it."""
     library = find_spec("boundflow")
-    file = Path(library.origin).with_name("namesake.py") if library and library.origin else None
+    file = Path(library.origin).parent / "same_program" / "namesake.py" if library and library.origin else None
     if file is None or not file.is_file():
         raise ImportError(
             "the library boundflow, which is distributed together with fullcert, is not here, or another package of "

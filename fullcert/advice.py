@@ -1,9 +1,9 @@
 """What a run itself shows when little is certified, and the commands to type.
 
 Every sentence rests on something that this run has measured: its curve over the steps, its plain model against the most
-frequent class, the terms of its abstained predictions by column (`boundflow/audit.py`), the step at which its bounds
-became void. It ends with the whole command of another run, never with that of this one. To follow the curve is a choice
-made on the samples it was measured on; `fullcert tune` says which.
+frequent class, the terms of its abstained predictions by column (`boundflow/analysis/audit.py`), the step at which its
+bounds became void. It ends with the whole command of another run, never with that of this one. To follow the curve is a
+choice made on the samples it was measured on; `fullcert tune` says which.
 """
 
 import shlex
@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import boundflow as bf
-from boundflow.recorded import LABEL, PRESENCE
+from boundflow.symbols.recorded_values import LABEL, PRESENCE
 from fullcert.numerals import count, percent
 from fullcert.options import Options, command_for, given_for, resolve
 from fullcert.training import Recipe

@@ -12,7 +12,7 @@ import torch
 
 import boundflow as bf
 from boundflow import rounding
-from boundflow.certificate_files import input_shape
+from boundflow.files.certificate_files import input_shape
 from boundflow.threats import Threat
 from fullcert import identity, missing_cells, models, runs, tables, tasks, threats, voting
 from fullcert.dialects import PLAIN, UNSAID, Dialect, Said

@@ -1,9 +1,9 @@
 """What the predictions of a run lean on: training rows, columns and sources, and which rows to check first.
 
-The library tells it by sample and by input (`boundflow/audit.py`); here it gets the names of the user: lines, ids,
-columns. Rows that were checked come back as a file (`checked_rows.py`). Which labels are unlikely is another question,
-about the rows alone (`suspects.py`), and its list stands beside: a row can be right and settle much, or be wrong and
-settle nothing.
+The library tells it by sample and by input (`boundflow/analysis/audit.py`); here it gets the names of the user: lines,
+ids, columns. Rows that were checked come back as a file (`checked_rows.py`). Which labels are unlikely is another
+question, about the rows alone (`suspects.py`), and its list stands beside: a row can be right and settle much, or be
+wrong and settle nothing.
 """
 
 from collections.abc import Sequence
@@ -15,8 +15,8 @@ import numpy as np
 import torch
 
 import boundflow as bf
-from boundflow.audit import Audit
-from boundflow.recorded import LABEL, PRESENCE
+from boundflow.analysis.audit import Audit
+from boundflow.symbols.recorded_values import LABEL, PRESENCE
 from boundflow.threats import Threat
 from fullcert import answering, identity, missing_cells, places, runs, suspects, tasks, voting
 from fullcert.checked_rows import checked

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 import boundflow as bf
 from boundflow import rounding
-from boundflow.prediction import classes, share
+from boundflow.answers.prediction import classes, share
 from boundflow.threats import Linf, Threat
 from fullcert import constant_answer, missing_cells, runs, threats, weights
 from fullcert.encoding import DECLARED, Encoding, Image

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 import boundflow as bf
-from boundflow.identity import of_tensors
+from boundflow.same_program.identity import of_tensors
 from fullcert import ball_training, figures, identity, plain_training, runs, voting
 from fullcert.mistakes import Mistake
 from fullcert.model_files import is_file

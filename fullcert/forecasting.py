@@ -20,7 +20,7 @@ from itertools import chain, combinations
 import numpy as np
 
 import boundflow as bf
-from boundflow.tuning import COMPILED_STEPS, COMPILED_ZONOTOPE_STEPS
+from boundflow.arithmetic.tuned_numbers import COMPILED_STEPS, COMPILED_ZONOTOPE_STEPS
 from fullcert.mistakes import Mistake
 from fullcert.training import Recipe
 from fullcert.trials import Clock, Plan, Seen, Training, trial

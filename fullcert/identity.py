@@ -18,9 +18,9 @@ from typing import Any, NamedTuple
 
 import torch
 
-from boundflow.certificate_files import record_of
 from boundflow.errors import BoundFlowError
-from boundflow.identity import differences, of_tensors, of_value, versions
+from boundflow.files.certificate_files import record_of
+from boundflow.same_program.identity import differences, of_tensors, of_value, versions
 from fullcert import model_files, runs, tables
 from fullcert.datasets import Dataset, Split
 from fullcert.mistakes import Mistake

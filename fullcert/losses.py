@@ -9,7 +9,7 @@ from dataclasses import replace
 import numpy as np
 
 import boundflow as bf
-from boundflow.losses import LOSSES
+from boundflow.operators.losses import LOSSES
 from fullcert.mistakes import Mistake, check_known
 
 

@@ -23,7 +23,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from boundflow.batch_independence import told_apart
+from boundflow.same_program.batch_independence import told_apart
 from fullcert.mistakes import Mistake
 
 EXAMPLE = "net.py:make_model"

@@ -23,8 +23,8 @@ from torch.utils._mode_utils import no_dispatch
 from torch.utils._pytree import tree_iter, tree_map
 
 import boundflow as bf
-from boundflow.bounded import FUNCTIONS, RULES, Bounded
-from boundflow.sets import Set
+from boundflow.sets.set import Set
+from boundflow.tensor.bounded import FUNCTIONS, RULES, Bounded
 
 RADIUS = 1e-6  # of the sets that operators are tried on
 RULE, FUNCTION, QUESTION, REFUSED, NO_RULE = (

@@ -2,8 +2,8 @@
 
     torchrun --nproc-per-node 2 -m fullcert train ...
 
-Every process reads the data and trains its share (`boundflow/shares.py`). The first one writes the folder of the run,
-tests, prints and reports; the others say nothing, unless something is wrong with themselves.
+Every process reads the data and trains its share (`boundflow/fast/processes/row_placement.py`). The first one writes
+the folder of the run, tests, prints and reports; the others say nothing, unless something is wrong with themselves.
 """
 
 import os
@@ -34,7 +34,7 @@ def device(name: str) -> str:
 def leave(code: int) -> NoReturn:
     """End this process. One of several ends at once: a thread of the transport that still runs would abort it."""
     if several() and "torch" in sys.modules:
-        from boundflow.ranks import end
+        from boundflow.fast.processes.ranks import end
 
         if end():
             sys.stdout.flush()

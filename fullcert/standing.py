@@ -1,7 +1,7 @@
 """What answers withstand: for each the largest k or epsilon at which it is certain, and the curve of a test set.
 
 A run whose set was made for k flips answers for fewer flips too, so one run gives a curve; runs at several k give a
-better one, where each answer counts with the best of them (`boundflow/withstanding.py`).
+better one, where each answer counts with the best of them (`boundflow/analysis/withstanding.py`).
 """
 
 from collections.abc import Mapping, Sequence
@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 import boundflow as bf
-from boundflow.withstanding import curve_of
+from boundflow.analysis.withstanding import curve_of
 from fullcert import beside, identity, runs, voting
 from fullcert.answering import load, refused
 from fullcert.encoding import Encoding, Target

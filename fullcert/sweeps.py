@@ -4,10 +4,10 @@
     OUT/runs/NAME/         the run, as `fullcert train`      OUT/curve.json, plot.svg       the combined curve
 
 The rules that choose a recipe are asked once, so that learning rate and steps are the same at every k and epsilon: only
-then are the plain models the same, and their certificates can be combined (`boundflow/withstanding.py`). A name ends
-with a digest of all options, so that a run which is finished is never repeated; it is taken over if it is of these
-options, of the same data and code (`identity.py`), or else the sweep is refused. Every run is a process of `fullcert
-train`: killed, it goes on from its last step.
+then are the plain models the same, and their certificates can be combined (`boundflow/analysis/withstanding.py`). A
+name ends with a digest of all options, so that a run which is finished is never repeated; it is taken over if it is of
+these options, of the same data and code (`identity.py`), or else the sweep is refused. Every run is a process of
+`fullcert train`: killed, it goes on from its last step.
 """
 
 import hashlib

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from boundflow import rounding
-from boundflow.losses import LOSSES
+from boundflow.operators.losses import LOSSES
 from boundflow.threats import (
     AtMost,
     Category,

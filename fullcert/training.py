@@ -12,8 +12,8 @@ from torch.optim import SGD, Adam, AdamW, Optimizer, RMSprop
 from torch.optim.lr_scheduler import LambdaLR
 
 import boundflow as bf
-from boundflow.losses import LOSSES
-from boundflow.recipe import DOMAINS
+from boundflow.operators.losses import LOSSES
+from boundflow.training.recipe import DOMAINS
 from fullcert import identity, losses, models, processes, recipes, tasks, threats, widening
 from fullcert.datasets import Split
 from fullcert.encoding import SCALED

@@ -15,15 +15,15 @@ import torch
 from torch import Tensor, nn
 
 import boundflow as bf
-from boundflow.budgets import FREE
-from boundflow.compiled_steps import why_not
-from boundflow.lift import Given
-from boundflow.memory_plan import chunk_size, for_rows, rows_fit
-from boundflow.prepared import Prepared
-from boundflow.symbols import Symbols
-from boundflow.thread_context import thread, using
+from boundflow.arithmetic.thread_context import thread, using
+from boundflow.fast.memory.memory_plan import chunk_size, for_rows, rows_fit
+from boundflow.fast.steps.compiled_steps import why_not
+from boundflow.files.training_state import space_of
+from boundflow.symbols.budgets import FREE
+from boundflow.symbols.space import Symbols
+from boundflow.tensor.lift import Given
 from boundflow.threats.base import AtMost, Both, Threat
-from boundflow.training_state import space_of
+from boundflow.training.checked_inputs import Prepared
 from fullcert.widening import told_by
 
 LEAST, AGAIN = 3, 0.1  # steps after the first that are always made, and seconds up to which there are more

@@ -21,10 +21,10 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_iter, tree_map
 
 import boundflow as bf
-from boundflow.losses import LOSSES
-from boundflow.prepared import in_training
-from boundflow.recipe import DOMAINS
-from boundflow.tuning import MEMORY
+from boundflow.arithmetic.tuned_numbers import MEMORY
+from boundflow.operators.losses import LOSSES
+from boundflow.training.checked_inputs import in_training
+from boundflow.training.recipe import DOMAINS
 from fullcert.mistakes import Mistake, check_known, choose
 from fullcert.probing import NO_RULE, QUESTION, RADIUS, Found, Place, Probe, Walk, probe, sentence
 from fullcert.training import OPTIMIZERS

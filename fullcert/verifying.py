@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import boundflow as bf
-from boundflow import certificate_files, files
+from boundflow.files import certificate_files, sealed_files
 from fullcert import evidence, identity, runs, signing, voting
 from fullcert.beside import Beside
 from fullcert.evidence import Skip
@@ -191,13 +191,13 @@ def has_format(path: Path) -> str:
 
 
 def has_digest(path: Path) -> str:
-    files.require_digest(path, *_said(path))
+    sealed_files.require_digest(path, *_said(path))
     return "as it was written, unless somebody who changed it wrote another digest"
 
 
 def _said(path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
-    tensors, text = files.read(path, certificate_files.KEY, certificate_files.WHAT)
-    return files.said(path, text, certificate_files.READABLE, certificate_files.ADVICE), tensors
+    tensors, text = sealed_files.read(path, certificate_files.KEY, certificate_files.WHAT)
+    return sealed_files.said(path, text, certificate_files.READABLE, certificate_files.ADVICE), tensors
 
 
 def has_content(path: Path) -> str:

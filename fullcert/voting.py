@@ -17,11 +17,11 @@ import torch
 from torch import Tensor
 
 import boundflow as bf
-from boundflow.certificate import versions
-from boundflow.ensemble import LISTED, Vote, Whole, budgets_of, member_file, partition
-from boundflow.prediction import share
+from boundflow.analysis.ensemble import LISTED, Vote, Whole, budgets_of, member_file, partition
+from boundflow.analysis.withstanding import curve_of
+from boundflow.answers.certificate import versions
+from boundflow.answers.prediction import share
 from boundflow.threats import AtMost
-from boundflow.withstanding import curve_of
 from fullcert import constant_answer, identity, runs
 from fullcert.evaluation import CHUNK, FINISHED, details, essence, notes, now, subject, written
 from fullcert.mistakes import Mistake

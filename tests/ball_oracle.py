@@ -24,8 +24,8 @@ from flint import arb, ctx
 from torch import Tensor
 
 import boundflow as bf
-from boundflow.forms import Form
-from boundflow.sets import Set
+from boundflow.sets.forms import Form
+from boundflow.sets.set import Set
 from boundflow.threats import Linf
 from fullcert import ball_training, evidence, poisoning
 from fullcert.options import resolve

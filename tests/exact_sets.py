@@ -14,8 +14,8 @@ from exact import Exact, exact, total
 from torch import Tensor
 
 import boundflow as bf
-from boundflow.forms import Form
-from boundflow.sets import Set, as_set
+from boundflow.sets.forms import Form
+from boundflow.sets.set import Set, as_set
 
 
 def cancelling_rows(shape: tuple[int, ...], dtype: torch.dtype, size: float, seed: int = 0) -> Tensor:

@@ -8,7 +8,7 @@ import numpy as np
 from exact import Exact, number, root, total
 
 import boundflow as bf
-from boundflow.budgets import Kind
+from boundflow.symbols.budgets import Kind
 
 
 def own_term(kind: Kind, values: Exact) -> tuple[Any, Any]:

@@ -7,7 +7,7 @@ from typing import Any
 
 from torch import Tensor
 
-from boundflow import certificate_files, files
+from boundflow.files import certificate_files, sealed_files
 from fullcert import identity, runs
 from fullcert.beside import Beside
 from fullcert.options import read_options
@@ -27,11 +27,11 @@ def taken_over(run: Path) -> None:
 
 def forged(path: Path, key: str, forge: Forgery, target: Path) -> Path:
     """A forged copy of a certificate or checkpoint, whose digest is right."""
-    tensors, text = files.read(path, key, "file")
+    tensors, text = sealed_files.read(path, key, "file")
     tensors, record = {name: value.clone() for name, value in tensors.items()}, json.loads(text)
     del record["digest"]
     record = forge(record, tensors) or record
-    files.write(target, tensors, key, files.sealed(record, tensors))
+    sealed_files.write(target, tensors, key, sealed_files.sealed(record, tensors))
     return target
 
 

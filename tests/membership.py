@@ -11,8 +11,8 @@ from fractions import Fraction
 import torch
 from torch import Tensor
 
-from boundflow.bounded import Bounded
-from boundflow.budgets import Kind
+from boundflow.symbols.budgets import Kind
+from boundflow.tensor.bounded import Bounded
 
 NOTHING = Fraction(0)
 

@@ -21,7 +21,9 @@ import torch
 from torch import nn
 
 import boundflow as bf
-from boundflow import factors, ranks, support
+from boundflow.fast.processes import ranks
+from boundflow.sets import factors
+from boundflow.symbols import support
 from boundflow.threats import L2, AtMost, Labels, Linf, Removal, Replacement
 
 ROOT = Path(__file__).parents[1]

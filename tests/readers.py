@@ -26,7 +26,7 @@ from moons import moons
 from mutations import forging, mutated, mutated_data
 
 import boundflow as bf
-from boundflow import certificate_files, checkpoint
+from boundflow.files import certificate_files, checkpoint
 from fullcert import locks, options, runs, signing, step_log, sweeps, tables, verifying
 from fullcert.answering import encoding_of
 from fullcert.datasets import adult, cars, cifar, magic, mnist, pneumonia

@@ -71,55 +71,55 @@ def without(function, *args, **kwargs):
             UNIT.update(units)
 """
 LAWS = {  # file -> tests that go first: exact arithmetic, in the room that the file is
-    "budgets.py": ["support"],
-    "support.py": ["support"],
-    "factors.py": ["support"],
-    "factored_support.py": ["streamed"],
-    "products_of_deviations.py": ["products_of_deviations"],
-    "kept_lines.py": ["kept_lines"],
-    "largest_budgets.py": ["smaller_sets"],
-    "smaller_threats.py": ["smaller_sets"],
-    "verified_rows.py": ["smaller_sets"],
-    "recorded.py": ["lifted_data"],
-    "lift.py": ["lifted_data"],
+    "symbols/budgets.py": ["support"],
+    "symbols/support.py": ["support"],
+    "sets/factors.py": ["support"],
+    "fast/support/factored_support.py": ["streamed"],
+    "refinements/products_of_deviations.py": ["products_of_deviations"],
+    "fast/support/reused_coefficients.py": ["kept_lines"],
+    "analysis/largest_budgets.py": ["smaller_sets"],
+    "analysis/smaller_threats.py": ["smaller_sets"],
+    "analysis/verified_rows.py": ["smaller_sets"],
+    "symbols/recorded_values.py": ["lifted_data"],
+    "tensor/lift.py": ["lifted_data"],
     "threats/labels.py": ["lifted_data"],
     "threats/lifting.py": ["lifted_data"],
     "threats/missing.py": ["lifted_data"],
     "threats/moves.py": ["lifted_data"],
     "threats/quantised.py": ["lifted_data"],
     "threats/tolerance.py": ["lifted_data"],
-    "losses.py": ["losses_in_fractions"],
-    "clipping.py": ["losses_in_fractions"],
-    "bounded.py": ["concretisation"],
-    "states.py": ["pieces"],
-    "expansion.py": ["support", "reduction"],
-    "forms.py": ["own_rows", "support", "shares"],
-    "ranks.py": ["shares"],
-    "reduction.py": ["reduction"],
-    "shares.py": ["shares"],
-    "sample_axis.py": ["pieces"],
-    "clean_state.py": ["pieces"],
-    "chunks.py": ["pieces"],
-    "sets.py": ["concretisation"],
+    "operators/losses.py": ["losses_in_fractions"],
+    "training/clipping.py": ["losses_in_fractions"],
+    "tensor/bounded.py": ["concretisation"],
+    "rules/states.py": ["pieces"],
+    "symbols/expansion.py": ["support", "reduction"],
+    "sets/forms.py": ["own_rows", "support", "shares"],
+    "fast/processes/ranks.py": ["shares"],
+    "symbols/reduction.py": ["reduction"],
+    "fast/processes/row_placement.py": ["shares"],
+    "sets/sample_axis.py": ["pieces"],
+    "sets/clean_state.py": ["pieces"],
+    "fast/memory/batch_pieces.py": ["pieces"],
+    "sets/set.py": ["concretisation"],
     "rules/linear.py": ["sums_of_sets", "sums_over_samples", "rule_laws"],
     "rules/sums_over_samples.py": ["sums_of_sets", "sums_over_samples", "rule_laws"],
     "rules/products_over_samples.py": ["sums_of_sets", "sums_over_samples"],
     "rules/contractions.py": ["rule_laws", "sums_over_samples"],
     "rules/bilinear.py": ["products_of_sets", "sums_over_samples", "rule_laws"],
-    "rules/products.py": ["products_of_sets", "rule_laws"],
-    "rules/constants.py": ["products_of_sets", "rule_laws"],
-    "rules/descent.py": ["products_of_sets"],
-    "rules/randomness.py": ["products_of_sets"],
-    "rules/gates.py": ["choices_of_sets", "rule_laws"],
-    "rules/selections.py": ["choices_of_sets", "rule_laws"],
-    "rules/corners.py": ["corners"],
+    "operators/products.py": ["products_of_sets", "rule_laws"],
+    "operators/constants.py": ["products_of_sets", "rule_laws"],
+    "operators/optimizer_update.py": ["products_of_sets"],
+    "operators/dropout_and_noise.py": ["products_of_sets"],
+    "operators/gates.py": ["choices_of_sets", "rule_laws"],
+    "operators/selections.py": ["choices_of_sets", "rule_laws"],
+    "rules/ends_of_products.py": ["corners"],
     "rules/unary.py": ["functions_of_sets", "rule_laws"],
-    "rules/softmax.py": ["softmax_of_sets", "rule_laws"],
-    "rules/normalisation.py": ["normalisation_of_sets", "rule_laws"],
-    "certificate_files.py": ["saved"],
-    "prediction.py": ["answers"],
-    "cuts.py": ["answers"],
-    "rounding.py": ["rounding", "lifted_data", "pieces", "concretisation"],
+    "operators/softmax.py": ["softmax_of_sets", "rule_laws"],
+    "operators/normalisation.py": ["normalisation_of_sets", "rule_laws"],
+    "files/certificate_files.py": ["saved"],
+    "answers/prediction.py": ["answers"],
+    "answers/cuts.py": ["answers"],
+    "arithmetic/rounding.py": ["rounding", "lifted_data", "pieces", "concretisation"],
 }
 
 
@@ -140,7 +140,7 @@ def terms(file: str) -> list[Term]:
     lines = text.encode().splitlines(keepends=True)
     starts = [sum(map(len, lines[:number])) for number in range(len(lines) + 1)]
     found, seen = [], Counter[str]()
-    for where, node in _places(ast.parse(text), _by_name(file), file == "rounding.py"):
+    for where, node in _places(ast.parse(text), _by_name(file), file == "arithmetic/rounding.py"):
         begin, end = (starts[line - 1] + column for line, column in _ends(node))
         source = text.encode()[begin:end].decode()
         name = f"{file} {where}: {' '.join(source.split())}"
@@ -153,7 +153,7 @@ def terms(file: str) -> list[Term]:
 
 def _by_name(file: str) -> set[str]:
     """The functions that widen and that a file calls by their names alone; others it calls as those of `rounding`."""
-    return WIDENING if file == "rounding.py" else BY_NAME if file.startswith("optimum/") else set()
+    return WIDENING if file == "arithmetic/rounding.py" else BY_NAME if file.startswith("optimum/") else set()
 
 
 def _ends(node: ast.expr) -> tuple[tuple[int, int], tuple[int, int]]:
@@ -164,7 +164,7 @@ def _ends(node: ast.expr) -> tuple[tuple[int, int], tuple[int, int]]:
 def _without(node: ast.expr, source: str, file: str) -> str:
     if not isinstance(node, ast.Call):
         return f"(0.0 * {source})"
-    function, module = ast.unparse(node.func), "" if file == "rounding.py" else "rounding."
+    function, module = ast.unparse(node.func), "" if file == "arithmetic/rounding.py" else "rounding."
     return f"{module}without({function}, {source[source.index('(', len(function)) + 1 :]}"
 
 
@@ -234,8 +234,8 @@ def removed(folder: str, term: Term) -> None:
         content = text.encode()
         return (content[: term.begin] + term.wrong.encode() + content[term.end :]).decode()
 
-    inside = term.file == "rounding.py"
-    switch = {"boundflow/rounding.py": lambda text: (without(text) if inside else text) + WITHOUT}
+    inside = term.file == "arithmetic/rounding.py"
+    switch = {"boundflow/arithmetic/rounding.py": lambda text: (without(text) if inside else text) + WITHOUT}
     planting.copied(folder, {f"boundflow/{term.file}": without} | switch)
 
 

@@ -47,27 +47,27 @@ BESIDE_FLOAT32 = (
 )
 
 STAYS: dict[str, str] = {
-    "budgets.py _largest_on_device: rounding.gamma(budget + 2, total.dtype)": ON_A_GPU,
-    "budgets.py Columns._without_sorting: rounding.gamma(width, dtype)": ON_A_GPU,
-    "budgets.py Columns._without_sorting: rounding.gamma(budget + 2, dtype)": ON_A_GPU,
-    "factored_support.py _Second.__init__: rounding.of_ours(1, deep_b.dtype)": BESIDE_FLOAT32,
-    "factored_support.py _Product.part: rounding.up(both.sum(1, keepdim=True).abs())": BESIDE_FLOAT32,
-    "factored_support.py _Product._split: rounding.of_halves()": (
+    "symbols/budgets.py _largest_on_device: rounding.gamma(budget + 2, total.dtype)": ON_A_GPU,
+    "symbols/budgets.py Columns._without_sorting: rounding.gamma(width, dtype)": ON_A_GPU,
+    "symbols/budgets.py Columns._without_sorting: rounding.gamma(budget + 2, dtype)": ON_A_GPU,
+    "fast/support/factored_support.py _Second.__init__: rounding.of_ours(1, deep_b.dtype)": BESIDE_FLOAT32,
+    "fast/support/factored_support.py _Product.part: rounding.up(both.sum(1, keepdim=True).abs())": BESIDE_FLOAT32,
+    "fast/support/factored_support.py _Product._split: rounding.of_halves()": (
         "numbers are split for matrix units of a GPU alone, where no law runs; what each loses is less than half of it"
     ),
-    "forms.py Form.moduli_times: rounding.up(factor.abs() * known)": (
+    "sets/forms.py Form.moduli_times: rounding.up(factor.abs() * known)": (
         "the sum of the moduli of n rows holds n + 6 roundings more than it takes, and two are missed"
     ),
-    "kept_lines.py KeptLines.multiple: unit": (
+    "fast/support/reused_coefficients.py KeptLines.multiple: unit": (
         "``unit * size`` holds 2 n + 16 roundings of the rows for n symbols; the rest is at most two sizes, of which n "
         "+ 4 roundings are taken, and two by this sum"
     ),
-    "reduction.py reduce: rounding.up(radius + lost)": SPARE_SCALE,
-    "reduction.py _stacked: rounding.up(radius + error)": SPARE_SCALE,
-    "shares.py Shares.moduli: rounding.up(found[:, 0].amax(0) + self.ranks.added(found[:, 1]))": (
+    "symbols/reduction.py reduce: rounding.up(radius + lost)": SPARE_SCALE,
+    "symbols/reduction.py _stacked: rounding.up(radius + error)": SPARE_SCALE,
+    "fast/processes/row_placement.py Shares.moduli: rounding.up(found[:, 0].amax(0) + self.ranks.added(found[:, 1]))": (
         "both summands are boxes of n rows, whose gamma(n) holds n + 6 roundings more than they take; one is missed"
     ),
-    "factors.py Factors.part: unit (2)": (
+    "sets/factors.py Factors.part: unit (2)": (
         "the bias may be the first of inner + 2 terms, and is then rounded with each of the others; of these roundings "
         "its own error holds ten. The products at hand add it last, and round it twice"
     ),
@@ -84,50 +84,50 @@ STAYS: dict[str, str] = {
         SPARE_CHARGE
     ),
     "rules/products_over_samples.py worst_product: rounding.widened(clean.sum(1), charge)": SPARE_CHARGE,
-    "rules/corners.py _ends: rounding.middle(b.bounds)": AT_THE_ENDS,
-    "rules/corners.py _ends: rounding.middle(a.bounds)": AT_THE_ENDS,
-    "rules/corners.py _ends: rounding.around(*around(*rounding.middle(a.bounds), weights))": AT_THE_ENDS,
-    "rules/descent.py _descended: rounding.widened(bounds, charge)": LAST_STEP,
+    "rules/ends_of_products.py _ends: rounding.middle(b.bounds)": AT_THE_ENDS,
+    "rules/ends_of_products.py _ends: rounding.middle(a.bounds)": AT_THE_ENDS,
+    "rules/ends_of_products.py _ends: rounding.around(*around(*rounding.middle(a.bounds), weights))": AT_THE_ENDS,
+    "operators/optimizer_update.py _descended: rounding.widened(bounds, charge)": LAST_STEP,
     "rules/sums_over_samples.py _worst_sum: rounding.widened(clean.sum(1), charge)": LAST_STEP,
     "rules/linear.py summed: rounding.widened(bounds, torch.full_like(bounds[0], rounding.tiny(terms, x.dtype)))": (
         "the sum was rounded outwards before, with eight roundings more than are taken"
     ),
     "rules/linear.py _combined_bounds: rounding.widened(bounds, rounding.gamma(terms, like.dtype) * moduli + "
     "rounding.tiny(terms, like.dtype))": LAST_STEP,
-    "rules/normalisation.py _normalised: rounding.gamma(8 + terms, x.dtype)": (
+    "operators/normalisation.py _normalised: rounding.gamma(8 + terms, x.dtype)": (
         "the rule of the mean charges 2 n + 12 roundings of the mean modulus, which is at least a share 1 / n of every "
         "|x|, and difference and product a step each; x scale - mean scale takes n + 1 of the mean modulus, one of |x| "
         "and one of the result. It stays for means that are computed with more than n roundings, as Welford's may be"
     ),
-    "rules/normalisation.py _normalised: rounding.gamma(8 * terms, x.dtype)": (
+    "operators/normalisation.py _normalised: rounding.gamma(8 * terms, x.dtype)": (
         "no exact value is beyond sqrt(n - 1), and `loss` holds 2 n + 24 roundings of every value: only where n is "
         "more than 700 in float32, and a spread is off by more than n roundings, it would be needed"
     ),
-    "rules/normalisation.py layer_norm_backward: rounding.gamma(2 * terms + 8, x.dtype)": (
+    "operators/normalisation.py layer_norm_backward: rounding.gamma(2 * terms + 8, x.dtype)": (
         "`loss` has widened the normalised input by 2 n + 24 roundings of all of (|x| + |mean|) scale, and its product "
         "with a mean of products takes that twice; PyTorch's formula takes n + 10. It stays for formulas that do not "
         "go through the normalised input"
     ),
-    "rules/softmax.py log_softmax_bounds: rounding.widened(exact, error)": LAST_STEP,
-    "rules/softmax.py softmax_bounds: rounding.widened(image, image * _logit_error(bounds) + lost)": LAST_STEP,
-    "rules/softmax.py _charged: rounding.widened(view.bounds, charge)": LAST_STEP,
-    "rules/softmax.py _charged: rounding.up(view.form.radius + charge)": (
+    "operators/softmax.py log_softmax_bounds: rounding.widened(exact, error)": LAST_STEP,
+    "operators/softmax.py softmax_bounds: rounding.widened(image, image * _logit_error(bounds) + lost)": LAST_STEP,
+    "operators/softmax.py _charged: rounding.widened(view.bounds, charge)": LAST_STEP,
+    "operators/softmax.py _charged: rounding.up(view.form.radius + charge)": (
         "the combination before it has charged 18 roundings of the modulus, which holds the radius, and takes eleven"
     ),
-    "rules/softmax.py _by_taylor: rounding.gamma(s.shape[-1] + 4, s.dtype)": (
+    "operators/softmax.py _by_taylor: rounding.gamma(s.shape[-1] + 4, s.dtype)": (
         "every probability that is counted was widened by 28 (classes + 8) roundings of itself (`_logit_error`, twice) "
         "or is 1 less one that was, and this takes 2 classes + 8; where one is cut off at 1, the smaller of two errors "
         "is that of the others. It stays for probabilities that are known better"
     ),
-    "rules/softmax.py _by_mean_value: rounding.gamma(classes + 4, low.dtype)": MEAN_VALUE,
-    "rules/softmax.py _softmax_radius: rounding.up(error + kept + charge)": (
+    "operators/softmax.py _by_mean_value: rounding.gamma(classes + 4, low.dtype)": MEAN_VALUE,
+    "operators/softmax.py _softmax_radius: rounding.up(error + kept + charge)": (
         "two roundings are missed: of `error`, which is longer by 2 classes + 16 of itself and takes 2 classes + 8; of "
         "`kept`, of whose moduli `charge` holds 2 classes + 16; and of `charge`, which holds ten of itself"
     ),
-    "rules/softmax.py log_softmax_last: rounding.deviation(softmax_bounds(view.bounds), p)": CONVEX,
-    "rules/softmax.py log_softmax_last: rounding.up(error + kept + rounded)": (CONVEX),
-    "rules/softmax.py log_softmax_last: unit": CONVEX,
-    "rules/softmax.py log_softmax_last: unit (3)": CONVEX,
+    "operators/softmax.py log_softmax_last: rounding.deviation(softmax_bounds(view.bounds), p)": CONVEX,
+    "operators/softmax.py log_softmax_last: rounding.up(error + kept + rounded)": (CONVEX),
+    "operators/softmax.py log_softmax_last: unit": CONVEX,
+    "operators/softmax.py log_softmax_last: unit (3)": CONVEX,
     "rules/unary.py range_of: rounding.widened(y, allowance(function, bounds, y))": (
         "the allowance holds 16 roundings, for functions that PyTorch computes within a few of them, on any platform"
     ),

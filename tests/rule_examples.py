@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import torch
 
-from boundflow.bounded import RULES, Rule
+from boundflow.tensor.bounded import RULES, Rule
 
 LAWFUL = sorted((r for r in RULES.values() if r.example is not None), key=lambda r: str(r.operator))
 

@@ -11,10 +11,10 @@ import torch
 from torch import Tensor
 
 import boundflow as bf
-from boundflow.forms import Form
-from boundflow.rows import NO_ROWS, Rows
-from boundflow.sample_axis import SampleAxis, Samples
-from boundflow.sets import Set
+from boundflow.sets.forms import Form
+from boundflow.sets.sample_axis import SampleAxis, Samples
+from boundflow.sets.set import Set
+from boundflow.symbols.rows import NO_ROWS, Rows
 
 SYMBOLS = 3  # generator rows per operand family
 OWN = 2  # own rows per sample, where there is a sample axis

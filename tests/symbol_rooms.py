@@ -7,8 +7,8 @@ import torch
 from exact import Exact, adverse, exact
 
 import boundflow as bf
-from boundflow.expansion import Expansion
-from boundflow.rows import Rows
+from boundflow.symbols.expansion import Expansion
+from boundflow.symbols.rows import Rows
 from boundflow.threats import L1, L2, AtMost, Labels, Linf, Threat
 
 

@@ -17,6 +17,8 @@ from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
+from boundflow.same_program.former_paths import FORMER
+
 ROOT = Path(__file__).parents[1]
 FULLCERT = (
     *("tables", "dialects", "dates", "numerals", "npz", "unpacking", "places", "encoding", "fitting", "missing_cells"),
@@ -33,8 +35,9 @@ FULLCERT = (
     *(f"baselines/{name}" for name in ("bagflip", "binomial", "cells", "dpa", "ensembles", "interval", "likelihood")),
 )
 BOUNDFLOW = (
-    *("withstanding", "smaller_threats", "largest_budgets", "audit", "checklist", "verified_rows", "owner_terms"),
-    *("votes", "ensemble", "derived_sets", "cuts", "prediction", "certificate"),
+    *(f"analysis/{name}" for name in ("withstanding", "smaller_threats", "largest_budgets", "audit", "checklist")),
+    *(f"analysis/{name}" for name in ("verified_rows", "owner_terms", "votes", "ensemble")),
+    *(f"answers/{name}" for name in ("derived_sets", "cuts", "prediction", "certificate")),
 )
 FILES = (*(f"fullcert/{name}.py" for name in FULLCERT), *(f"boundflow/{name}.py" for name in BOUNDFLOW))
 
@@ -124,7 +127,9 @@ def count(file: str) -> int:
 
 def _rank(bug: Bug) -> float:
     """A number that the name decides; of kinds that come as several at one place, each comes later by as much."""
-    digest = int.from_bytes(hashlib.sha256(f"{SEED} {bug.name}".encode()).digest()[:6], "big")
+    path, _, rest = bug.name.partition(".py ")  # where a file lay before does not change what is drawn from it
+    before = FORMER.get(path.replace("/", "."), path).replace(".", "/")
+    digest = int.from_bytes(hashlib.sha256(f"{SEED} {before}.py {rest}".encode()).digest()[:6], "big")
     return digest * SEVERAL.get(bug.kind, 1)
 
 

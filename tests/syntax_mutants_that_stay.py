@@ -1,9 +1,9 @@
 """Drawn bugs that no test can notice, each with the reason why it cannot change an answer (`syntax_mutants.py`)."""
 
 STAYS: dict[str, str] = {
-    "boundflow/audit.py Auditor.audit: holes = torch.isnan(x[torch.from_numpy(which).to(x.device)]).flatten(1).any(1).cpu().numpy() -> holes = torch.isnan(x[torch.from_numpy(which).to(x.device)]).flatten(1).all(1).cpu().numpy()": "In which order inputs are asked, and so which of them share a batch: each is answered as alone.",
-    "boundflow/checklist.py ClauseTerms.left: stays &= np.cumsum(stays, 1) <= self.budget -> stays &= np.cumsum(stays, (-1)) <= self.budget": "The last axis of an array with two is axis 1.",
-    "boundflow/ensemble.py Ensemble.predict: chunk: int = 256, -> chunk: int = (512),": "How many inputs are asked at once changes time and memory, and no answer.",
+    "boundflow/analysis/audit.py Auditor.audit: holes = torch.isnan(x[torch.from_numpy(which).to(x.device)]).flatten(1).any(1).cpu().numpy() -> holes = torch.isnan(x[torch.from_numpy(which).to(x.device)]).flatten(1).all(1).cpu().numpy()": "In which order inputs are asked, and so which of them share a batch: each is answered as alone.",
+    "boundflow/analysis/checklist.py ClauseTerms.left: stays &= np.cumsum(stays, 1) <= self.budget -> stays &= np.cumsum(stays, (-1)) <= self.budget": "The last axis of an array with two is axis 1.",
+    "boundflow/analysis/ensemble.py Ensemble.predict: chunk: int = 256, -> chunk: int = (512),": "How many inputs are asked at once changes time and memory, and no answer.",
     'fullcert/auditing.py by_source: "term": float(sums[place]), -> "term": (sums[place]),': "A float of numpy is a float, and is written as one.",
     "fullcert/baselines/likelihood.py Shifts.of_bag: whole = [int(probability * denominator) for probability in one] -> whole = [(probability * denominator) for probability in one]": "A fraction times a multiple of its denominator is whole: int() changes its type and not its value.",
     'fullcert/dialects.py is_ascii: return all(piece.isascii() for piece in iter(partial(file.read, 2**20), b"")) -> return all(piece.isascii() for piece in iter(partial(file.read, 2*20), b""))': "A file is read in pieces, and whether all of them are ASCII does not go by their size.",

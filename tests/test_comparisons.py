@@ -16,9 +16,12 @@ import pytest
 import torch
 import weak_evidence
 
-from boundflow import draws, kernel_compiler, processor_kernel, rounding, written_code
-from boundflow.identity import of_value
-from boundflow.rules import functions, gates
+from boundflow import rounding
+from boundflow.fast.support import kernel_compiler, processor_kernel
+from boundflow.operators import functions, gates
+from boundflow.same_program import written_code
+from boundflow.same_program.identity import of_value
+from boundflow.tensor import draws
 
 KNOWN = tomllib.loads(Path(__file__).with_name("judged_comparisons.toml").read_text())
 

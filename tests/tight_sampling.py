@@ -12,9 +12,9 @@ from sampling import Case
 from torch import Tensor
 
 import boundflow as bf
-from boundflow.forms import Form
-from boundflow.rows import Rows
-from boundflow.sets import Set
+from boundflow.sets.forms import Form
+from boundflow.sets.set import Set
+from boundflow.symbols.rows import Rows
 
 WIDTHS = (0.0, 2.0**-22, 2.0**-16, 2.0**-5)  # of what a set can be wide
 

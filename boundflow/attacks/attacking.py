@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
-from .. import identity
-from ..identity import of_tensors
-from ..out_of_memory import needs_less
-from ..prepared import Prepared
-from ..recipe import Recipe
+from ..fast.memory.out_of_memory import needs_less
+from ..same_program import identity
+from ..same_program.identity import of_tensors
 from ..threats import Threat
+from ..training.checked_inputs import Prepared
+from ..training.recipe import Recipe
 from . import class_shifts, enumeration, hypergradients, influence, random_corners
 from .freedoms import Data, clauses_of
 from .points import Points
@@ -30,7 +30,7 @@ from .trainings import Trainings
 from .watch import Watch
 
 if TYPE_CHECKING:
-    from ..certificate import Certificate
+    from ..answers.certificate import Certificate
 
 _MODULES = (class_shifts, random_corners, hypergradients, influence, enumeration)
 ATTACKS: dict[str, ModuleType] = {module.NAME: module for module in _MODULES}

@@ -24,9 +24,9 @@ from torch import Tensor, nn
 from torch.func import functional_call, grad, vmap
 from torch.nn import functional as F
 
-from ..draws import Draws
 from ..errors import UnsupportedProgram
-from ..prepared import Prepared
+from ..tensor.draws import Draws
+from ..training.checked_inputs import Prepared
 from .poisoned import Poisoned
 from .steepest import Slopes
 

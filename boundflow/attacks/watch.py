@@ -19,7 +19,7 @@ from .poisoned import Poisoned
 from .trainings import Parameters, Trainings
 
 if TYPE_CHECKING:
-    from ..certificate import Certificate
+    from ..answers.certificate import Certificate
     from ..threats import Threat
 
 

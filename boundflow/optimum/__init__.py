@@ -1,6 +1,6 @@
 """Certificates of models that have converged: the optimum of a convex objective on fixed features is enclosed itself.
 
-certify.py        `certify_optimum`                      optimum_certificate.py  what it answers
+certify_optimum.py        `certify_optimum`                      optimum_certificate.py  what it answers
 logit_bounds.py   bounds of logits and leads             features.py             features that see no label
 squared.py        squared loss, where bounds are exact   ranges.py               where training logits can go, otherwise
 linearised.py     how far a logit of the optimum moves   logit_losses.py         losses of one logit: chords and secants
@@ -9,7 +9,7 @@ training_rows.py  the training rows, scaled              inverse.py             
 branching.py      which rows are wrong, one after the other   patches.py      features of images
 """
 
-from .certify import certify_optimum
+from .certify_optimum import certify_optimum
 from .features import KernelFeatures, RandomFeatures
 from .optimum_certificate import OptimumCertificate
 from .patches import PatchFeatures

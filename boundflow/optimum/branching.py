@@ -24,7 +24,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from .. import rounding
+from ..arithmetic import rounding
 from .changes import Changes, Clause
 from .fitting import gradient_of
 from .inverse import Inverse

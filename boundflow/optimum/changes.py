@@ -17,9 +17,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from .. import rounding
+from ..arithmetic import rounding
 from ..errors import BoundFlowError
-from ..lift import ball
+from ..tensor.lift import ball
 from ..threats import Labels, Threat
 
 ONLY = (

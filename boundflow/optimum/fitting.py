@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from .. import rounding
+from ..arithmetic import rounding
 from .inverse import Inverse
 from .linearised import Gradient
 from .logit_losses import Loss

@@ -15,7 +15,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from .. import rounding
+from ..arithmetic import rounding
 from .training_rows import Rows, length, up
 
 BLOCK, BAND = 1024, 512  # rows and columns of the products that are made at a time

@@ -26,8 +26,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from .. import rounding
-from ..budgets import few_largest
+from ..arithmetic import rounding
+from ..symbols.budgets import few_largest
 from .changes import Changes, Clause
 from .inverse import Directions, Inverse
 from .training_rows import Rows, length, up

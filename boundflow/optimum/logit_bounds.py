@@ -16,7 +16,7 @@ from typing import NamedTuple, Protocol
 import torch
 from torch import Tensor
 
-from .. import rounding
+from ..arithmetic import rounding
 from .changes import Changes
 from .linearised import Asked, Linearised
 from .training_rows import Rows, length, up

@@ -25,7 +25,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from .. import rounding
+from ..arithmetic import rounding
 
 EXACT = 2.0**-46  # by how much functions of one number can be off here, in units of their largest value
 

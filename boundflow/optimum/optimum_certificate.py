@@ -16,16 +16,16 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from .. import rounding
-from ..audit import LEADING, Audit, Checklist
-from ..bounded import Bounded
-from ..checklist import ClauseTerms, Elements, choice
+from ..analysis.audit import LEADING, Audit, Checklist
+from ..analysis.checklist import ClauseTerms, Elements, choice
+from ..analysis.verified_rows import numbers_of
+from ..analysis.withstanding import Curve, Withstood, curve_of
+from ..answers.prediction import Accuracy, Prediction, classes, share, threat_to_inputs
+from ..arithmetic import rounding
 from ..errors import BoundFlowError, NoSmallerThreat
-from ..lift import Given
-from ..prediction import Accuracy, Prediction, classes, share, threat_to_inputs
+from ..tensor.bounded import Bounded
+from ..tensor.lift import Given
 from ..threats import Threat
-from ..verified_rows import numbers_of
-from ..withstanding import Curve, Withstood, curve_of
 from .branching import Branched, branched
 from .linearised import largest_budget
 from .logit_bounds import Answers, Inputs, Optimum, at, difference

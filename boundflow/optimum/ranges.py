@@ -31,7 +31,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from .. import rounding
+from ..arithmetic import rounding
 from . import fitting
 from .changes import Changes
 from .inverse import Inverse

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 from torch import Tensor
 
-from .. import rounding
+from ..arithmetic import rounding
 from . import fitting
 from .changes import Changes
 from .inverse import Inverse

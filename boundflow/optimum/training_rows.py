@@ -24,7 +24,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from .. import rounding
+from ..arithmetic import rounding
 
 LEAST, MOST = 2.0**-300, 2.0**300  # of a number in the data; squares of such numbers are floats
 

@@ -1,49 +1,5 @@
-"""The rules, one file per algebraic family. Importing this package fills `boundflow.rule_table.RULES`."""
+"""The rules, one file per algebraic family, and the operators that are nothing else."""
 
-from . import (
-    bilinear,
-    constants,
-    contractions,
-    convolution,
-    descent,
-    functions,
-    gates,
-    linear,
-    matrices,
-    normalisation,
-    placing,
-    pooling,
-    products,
-    products_over_samples,
-    questions,
-    randomness,
-    selections,
-    slopes,
-    softmax,
-    structural,
-    unary,
-)
+from . import bilinear, contractions, linear, products_over_samples, structural, unary
 
-__all__ = [
-    "bilinear",
-    "constants",
-    "contractions",
-    "convolution",
-    "descent",
-    "functions",
-    "gates",
-    "linear",
-    "matrices",
-    "normalisation",
-    "placing",
-    "pooling",
-    "products",
-    "products_over_samples",
-    "questions",
-    "randomness",
-    "selections",
-    "slopes",
-    "softmax",
-    "structural",
-    "unary",
-]
+__all__ = ["bilinear", "contractions", "linear", "products_over_samples", "structural", "unary"]

@@ -20,19 +20,15 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from .. import rounding
-from ..operands import (
-    Operand,
-    reference,
-    varies,
-)
-from ..rows import NO_ROWS, Rows
-from ..sample_axis import SampleAxis
-from ..sets import Set
-from ..states import Linear
+from ..arithmetic import rounding
+from ..refinements.upper_products import Product as Product
+from ..refinements.upper_products import upper_product
+from ..sets.sample_axis import SampleAxis
+from ..sets.set import Set
+from ..symbols.rows import NO_ROWS, Rows
 from .linear import as_tensor
-from .upper_products import Product as Product
-from .upper_products import upper_product
+from .operand_properties import Operand, reference, varies
+from .states import Linear
 
 
 def linear_product(

@@ -11,15 +11,13 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from .. import rounding
-from ..factors import Factors
-from ..operands import only_touched, same_kind, sample_axis, symbols_of, varies
-from ..products_of_deviations import smaller
-from ..sample_axis import SampleAxis
-from ..sets import Check, Set, concretised
-from ..states import Remainder, States
-from ..thread_context import keeps_by_sample, thread
-from ..tuning import FEWEST_TOGETHER, MOST_TOGETHER
+from ..arithmetic import rounding
+from ..arithmetic.thread_context import keeps_by_sample, thread
+from ..arithmetic.tuned_numbers import FEWEST_TOGETHER, MOST_TOGETHER
+from ..refinements.products_of_deviations import smaller
+from ..sets.factors import Factors
+from ..sets.sample_axis import SampleAxis
+from ..sets.set import Check, Set, concretised
 from .bilinear import (
     Product,
     ball_product,
@@ -28,8 +26,9 @@ from .bilinear import (
     linear_product,
     radius_of_product,
 )
-from .corners import within_corners
+from .ends_of_products import within_corners
 from .linear import broadcast, combination
+from .operand_properties import only_touched, same_kind, sample_axis, symbols_of, varies
 from .products_over_samples import (
     clean_samples,
     own_terms,
@@ -38,6 +37,7 @@ from .products_over_samples import (
     with_excess,
     worst_product,
 )
+from .states import Remainder, States
 
 Rule = Callable[[Set, Set], tuple[Set, Set, SampleAxis | None]]
 
@@ -135,7 +135,7 @@ def _affine_contraction(
         return with_excess(over.result(name, [Remainder(interval, None) for interval in intervals]), excess)
     if samples is matrix_samples and summed_over_samples(a, b):
         form = sample_sum_form(a, b, f, left, right, terms, excess, own)
-        sharp = sharp and not keeps_by_sample()  # of all pieces together, not of each (`chunks.py`)
+        sharp = sharp and not keeps_by_sample()  # of all pieces together, not of each (`batch_pieces.py`)
         return with_excess(concretised(name, bounds, form, symbols_of(a, b), sharp=sharp), excess)
     a, b, along = samples(a, b)
     linear = linear_product(a, b, f, left, right, along)

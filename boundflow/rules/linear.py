@@ -15,26 +15,17 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from .. import rounding
+from ..arithmetic import rounding
+from ..arithmetic.thread_context import thread
 from ..errors import MixedTensors, UnsupportedOperator
-from ..factors import Factors
-from ..forms import Form, PartMap
-from ..operands import (
-    Operand,
-    any_affine,
-    dims_of,
-    nonnegative,
-    own_axis,
-    same_kind,
-    value,
-    varies,
-)
-from ..rows import NO_ROWS, Rows
-from ..rule_table import aten, rule
-from ..sample_axis import SampleAxis
-from ..sets import Check, Set, as_set, concretised
-from ..states import Linear, Remainder, States
-from ..thread_context import thread
+from ..sets.factors import Factors
+from ..sets.forms import Form, PartMap
+from ..sets.sample_axis import SampleAxis
+from ..sets.set import Check, Set, as_set, concretised
+from ..symbols.rows import NO_ROWS, Rows
+from ..tensor.rule_table import aten, rule
+from .operand_properties import Operand, any_affine, dims_of, nonnegative, own_axis, same_kind, value, varies
+from .states import Linear, Remainder, States
 from .structural import axis, selected
 from .sums_over_samples import added_over_samples, summed_radius
 

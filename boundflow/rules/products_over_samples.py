@@ -11,16 +11,16 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from .. import rounding
-from ..clean_state import Excess, OwnRows, without_own
-from ..forms import Form
-from ..operands import has_own_rows, only_touched, sample_axis
-from ..rows import NO_ROWS
-from ..sample_axis import Samples
-from ..sets import Set
-from ..thread_context import keeps_by_sample, thread
-from ..tuning import SUM_TERMS, SUM_TERMS_CUDA
+from ..arithmetic import rounding
+from ..arithmetic.thread_context import keeps_by_sample, thread
+from ..arithmetic.tuned_numbers import SUM_TERMS, SUM_TERMS_CUDA
+from ..sets.clean_state import Excess, OwnRows, without_own
+from ..sets.forms import Form
+from ..sets.sample_axis import Samples
+from ..sets.set import Set
+from ..symbols.rows import NO_ROWS
 from .bilinear import Product, center_of_product, radius_of_product, row_products
+from .operand_properties import has_own_rows, only_touched, sample_axis
 from .structural import selected
 
 EVERYTHING = slice(None)
@@ -64,7 +64,7 @@ def _untouched(*operands: Set) -> list[Set]:
 def own_terms(a: Set, b: Set, here: slice = EVERYTHING, everybody: bool = False) -> OwnRows | None:
     """Own rows of the terms of a product over samples, ``a^f_mi b_ip + a_mi b^f_ip``, for the rows m ``here``.
 
-    Of several processes each has those of its samples (`shares.py`), and for a while those of ``everybody``.
+    Of several processes each has those of its samples (`row_placement.py`), and for a while those of ``everybody``.
     """
     values, made, shares = None, None, thread.arithmetic.shares
     for x, y, flipped in ((a, b, False), (b, a, True)):

@@ -15,16 +15,16 @@ import torch
 from torch import Tensor
 from torch._ops import OpOverload
 
-from ..clean_state import Remainder
+from ..arithmetic.thread_context import thread
 from ..errors import Undecided, UnsupportedOperator
-from ..forms import Form, PartMap, ball_form
-from ..operands import has_own_rows, only_touched, own_axis, same_kind
-from ..rows import NO_ROWS
-from ..rule_table import Example, aten, rule
-from ..sample_axis import SampleAxis
-from ..sets import Set, as_set
-from ..states import Linear, States
-from ..thread_context import thread
+from ..sets.clean_state import Remainder
+from ..sets.forms import Form, PartMap, ball_form
+from ..sets.sample_axis import SampleAxis
+from ..sets.set import Set, as_set
+from ..symbols.rows import NO_ROWS
+from ..tensor.rule_table import Example, aten, rule
+from .operand_properties import has_own_rows, only_touched, own_axis, same_kind
+from .states import Linear, States
 
 Structural = TypeVar("Structural", bound=Callable[..., Tensor])  # f(tensor, lead, *arguments)
 

@@ -11,12 +11,12 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from .. import rounding
-from ..clean_state import Excess, OwnRows, without_own
-from ..forms import Form, PartMap
-from ..operands import has_own_rows
-from ..sets import Set, concretised
-from ..thread_context import keeps_by_sample
+from ..arithmetic import rounding
+from ..arithmetic.thread_context import keeps_by_sample
+from ..sets.clean_state import Excess, OwnRows, without_own
+from ..sets.forms import Form, PartMap
+from ..sets.set import Set, concretised
+from .operand_properties import has_own_rows
 
 
 def summed_radius(radius: Tensor, form: Form, f: PartMap, terms: float) -> Tensor:
@@ -62,7 +62,7 @@ def added_over_samples(
             generators = f(generators, 1)
         form = Form(f(x.form.center, 0), generators, summed_radius(x.form.radius, x.form, f, terms), rows)
         form = excess.around(form) if excess is not None and excess.radius is not None else form
-    in_pieces = keeps_by_sample()  # then the support is that of all pieces together (`chunks.py`)
+    in_pieces = keeps_by_sample()  # then the support is that of all pieces together (`batch_pieces.py`)
     total = concretised(name, bounds, form, x.symbols, x.nonnegative, sharp=not in_pieces)
     total.excess = excess if in_pieces else None
     return total

@@ -25,13 +25,13 @@ import torch
 from torch import Tensor
 from torch._ops import OpOverload
 
-from .. import rounding
+from ..arithmetic import rounding
+from ..arithmetic.tuned_numbers import STATES_TOGETHER
 from ..errors import VoidBounds
-from ..rule_table import rule
-from ..sample_axis import SampleAxis
-from ..sets import Check, Set
-from ..states import Linear, Remainder, States
-from ..tuning import STATES_TOGETHER
+from ..sets.sample_axis import SampleAxis
+from ..sets.set import Check, Set
+from ..tensor.rule_table import rule
+from .states import Linear, Remainder, States
 
 ROUNDINGS = 4  # PyTorch's elementary functions are within a few units in the last place of their terms
 FLOOR = 1024  # and within this many smallest normal numbers where they underflow

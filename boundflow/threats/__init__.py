@@ -7,7 +7,7 @@ budget with ``AtMost(k, ...)``: no more than k samples of the whole dataset are 
 Every change is one class in one file: `base.py` says what it must define and what follows from that.
 """
 
-from ..budgets import Kind
+from ..symbols.budgets import Kind
 from .balls import L1, L2, Linf, Trigger
 from .base import AtMost, Both, Change, Clause, Threat
 from .categories import Categories, Category

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from ..budgets import Kind
-from ..lift import Given
+from ..symbols.budgets import Kind
+from ..tensor.lift import Given
 from .base import Change
 from .moves import Moved, amount, valid_range
 

@@ -34,12 +34,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..budgets import Kind
-from ..identity import of_value
-from ..lift import Given
-from ..loop_memory import require_room
-from ..recorded import NO_COLUMN
-from ..symbols import Symbols
+from ..fast.memory.loop_memory import require_room
+from ..same_program.identity import of_value
+from ..symbols.budgets import Kind
+from ..symbols.recorded_values import NO_COLUMN
+from ..symbols.space import Symbols
+from ..tensor.lift import Given
 from .deviation import Deviation, positions
 from .lifting import Lifted, Lifting
 

@@ -12,8 +12,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from ..budgets import Kind
-from ..lift import Given
+from ..symbols.budgets import Kind
+from ..tensor.lift import Given
 from .base import Change, Clause, Threat
 from .deviation import Deviation
 from .one_hot import alternatives, alternatives_or_none, check_one_hot

@@ -12,9 +12,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from .. import rounding
-from ..budgets import Kind
-from ..lift import ball
+from ..arithmetic import rounding
+from ..symbols.budgets import Kind
+from ..tensor.lift import ball
 from .base import Change
 from .deviation import Deviation, Diagonal
 from .moves import amount

@@ -17,16 +17,17 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from .. import layout, rounding
-from ..bounded import Bounded
-from ..clean_state import Remainder
-from ..forms import Form, ball_form
-from ..recorded import LABEL, PRESENCE, Meaning
-from ..rows import Rows
+from ..arithmetic import rounding
 from ..rules.linear import combination
-from ..sample_axis import SampleAxis, Samples
-from ..sets import Set, concretised
-from ..symbols import Symbols
+from ..sets.clean_state import Remainder
+from ..sets.forms import Form, ball_form
+from ..sets.sample_axis import SampleAxis, Samples
+from ..sets.set import Set, concretised
+from ..symbols.recorded_values import LABEL, PRESENCE, Meaning
+from ..symbols.rows import Rows
+from ..symbols.space import Symbols
+from ..tensor import layout
+from ..tensor.bounded import Bounded
 from .deviation import Deviation, Diagonal, positions
 
 if TYPE_CHECKING:

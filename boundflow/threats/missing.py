@@ -6,8 +6,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from .. import rounding
-from ..lift import Given
+from ..arithmetic import rounding
+from ..tensor.lift import Given
 from .base import Change
 from .deviation import Deviation, Diagonal
 

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..budgets import Kind
+from ..symbols.budgets import Kind
 from .base import Change
 from .deviation import Deviation
 

@@ -22,10 +22,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from .. import rounding
-from ..budgets import Kind
-from ..lift import Given, ball
-from ..rules.constants import constant
+from ..arithmetic import rounding
+from ..operators.constants import constant
+from ..symbols.budgets import Kind
+from ..tensor.lift import Given, ball
 from .base import Change
 from .deviation import Deviation, Diagonal
 

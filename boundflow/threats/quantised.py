@@ -11,7 +11,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from .. import rounding
+from ..arithmetic import rounding
 from .moves import Moved, amount, valid_range
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from ..budgets import Kind
+from ..symbols.budgets import Kind
 from .base import Change
 from .deviation import Deviation
 

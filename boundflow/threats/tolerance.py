@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import torch
 from torch import Tensor
 
-from .. import rounding
+from ..arithmetic import rounding
 from .moves import Moved, amount, valid_range
 
 

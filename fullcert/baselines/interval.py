@@ -22,7 +22,7 @@ import torch
 from torch import nn
 
 import boundflow as bf
-from boundflow.lift import Given
+from boundflow.tensor.lift import Given
 
 
 def certify(

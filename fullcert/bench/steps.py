@@ -14,9 +14,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import boundflow as bf
-from boundflow.compiled_steps import FIRST
-from boundflow.prepared import Prepared
-from boundflow.training import _Run
+from boundflow.fast.steps.compiled_steps import FIRST
+from boundflow.training.certified_training import _Run
+from boundflow.training.checked_inputs import Prepared
 from fullcert.bench.cases import Measured, case
 from fullcert.bench.measuring import ROUNDS, Work, peak, seconds, taking_turns
 from fullcert.startup import use_threads_for

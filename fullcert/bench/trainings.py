@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 import boundflow as bf
-from boundflow.losses import LOSSES
+from boundflow.operators.losses import LOSSES
 from fullcert import forecasting
 from fullcert.bench.cases import Measured, case
 from fullcert.bench.measuring import clock_of, peak, seconds, wait

@@ -20,7 +20,7 @@ import torch
 
 import boundflow
 import fullcert
-from boundflow.identity import versions
+from boundflow.same_program.identity import versions
 from fullcert import runs, widening
 from fullcert.jobs import Progress, Times, followed, in_processes, in_turn
 from fullcert.reproduce.experiments import Case, Experiment, Scale, load

@@ -18,7 +18,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from boundflow import rounding
-from boundflow.budgets import Kind
+from boundflow.symbols.budgets import Kind
 from boundflow.threats.base import Change
 from boundflow.threats.deviation import Deviation
 from fullcert.layers import EdgeEnergy

@@ -22,8 +22,8 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import nn
 
 import boundflow as bf
-from boundflow.recipe import DOMAINS
 from boundflow.threats import AtMost, Linf, Removal, Threat
+from boundflow.training.recipe import DOMAINS
 from fullcert import losses, recipes
 from fullcert.models import ACTIVATIONS
 from fullcert.scaling import changes_features, scaling

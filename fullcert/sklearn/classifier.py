@@ -15,8 +15,8 @@ from sklearn.utils.validation import check_consistent_length, column_or_1d, vali
 from torch import nn
 
 import boundflow as bf
+from boundflow.files.training_state import space_of
 from boundflow.threats import AtMost, Labels, Threat
-from boundflow.training_state import space_of
 from fullcert import losses
 from fullcert.probabilities import probabilities
 from fullcert.sklearn import fitted

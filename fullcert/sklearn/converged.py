@@ -25,11 +25,11 @@ from sklearn.svm import LinearSVC
 from sklearn.utils.validation import check_consistent_length, check_is_fitted, column_or_1d
 from torch import nn
 
-from boundflow.audit import Audit
-from boundflow.optimum.certify import certify_optimum
+from boundflow.analysis.audit import Audit
+from boundflow.analysis.withstanding import Curve
+from boundflow.optimum.certify_optimum import certify_optimum
 from boundflow.optimum.optimum_certificate import OptimumCertificate
 from boundflow.threats import AtMost, Labels, Threat
-from boundflow.withstanding import Curve
 from fullcert.sklearn.answers import CertifiedLabels, CertifiedValues, Withstood, conventional
 from fullcert.sklearn.checks import counted
 

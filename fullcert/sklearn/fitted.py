@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 
 from torch import nn
 
-from boundflow.bounded import Bounded
-from boundflow.identity import of_tensors, of_value, versions
+from boundflow.same_program.identity import of_tensors, of_value, versions
+from boundflow.tensor.bounded import Bounded
 
 OBJECTS = ("certificate_", "threat_", "program_")  # the very ones that the fit has made
 VALUES = ("classes_", "n_features_in_", "feature_names_in_", "categories_", "columns_")

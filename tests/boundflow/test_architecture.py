@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 import boundflow as bf
-from boundflow.architecture import describe
+from boundflow.files.architecture import describe
 
 
 def named() -> nn.Module:

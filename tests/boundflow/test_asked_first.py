@@ -13,9 +13,9 @@ from torch import Tensor, nn
 
 import boundflow as bf
 from boundflow import rounding
-from boundflow.bounded import Bounded
-from boundflow.rules import gates
-from boundflow.tripwire import Tripwire
+from boundflow.operators import gates
+from boundflow.same_program.tripwire import Tripwire
+from boundflow.tensor.bounded import Bounded
 
 COMPARISONS = [torch.gt, torch.ge, torch.lt, torch.le, torch.eq, torch.ne]
 

@@ -10,9 +10,9 @@ from moons import moons
 from threat_cases import THREATS, T, certified, observed
 
 import boundflow as bf
-from boundflow.checklist import ClauseTerms, Elements, choice, gains, settled
-from boundflow.owner_terms import by_column, by_owner, coefficients, total
-from boundflow.verified_rows import tracked
+from boundflow.analysis.checklist import ClauseTerms, Elements, choice, gains, settled
+from boundflow.analysis.owner_terms import by_column, by_owner, coefficients, total
+from boundflow.analysis.verified_rows import tracked
 
 RECIPE = {"optimizer_options": {"lr": 0.3}, "epochs": 3, "order": 5, "progress": False}
 

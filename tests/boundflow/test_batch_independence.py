@@ -10,8 +10,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import boundflow as bf
-from boundflow import batch_independence
-from boundflow.batch_independence import samples_meet
+from boundflow.same_program import batch_independence
+from boundflow.same_program.batch_independence import samples_meet
 from boundflow.threats import Linf
 
 

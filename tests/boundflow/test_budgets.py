@@ -17,17 +17,17 @@ from threat_cases import FEATURES, LOSSES, SAMPLES, THREATS, T, batches, certifi
 from torch import Tensor
 
 import boundflow as bf
-from boundflow import support
-from boundflow.bounded import Bounded
-from boundflow.budgets import Columns, Kind, Part
-from boundflow.clean_state import Excess, OwnRows, Remainder, without_own
-from boundflow.clipping import clipped_gradients
-from boundflow.factors import Factors
-from boundflow.forms import Form
-from boundflow.rules.functions import EXP, RELU, SIGMOID, TANH
+from boundflow.operators.functions import EXP, RELU, SIGMOID, TANH
 from boundflow.rules.unary import Function, range_of, shared_relaxation
-from boundflow.sample_axis import SampleAxis, Samples
-from boundflow.sets import Set
+from boundflow.sets.clean_state import Excess, OwnRows, Remainder, without_own
+from boundflow.sets.factors import Factors
+from boundflow.sets.forms import Form
+from boundflow.sets.sample_axis import SampleAxis, Samples
+from boundflow.sets.set import Set
+from boundflow.symbols import support
+from boundflow.symbols.budgets import Columns, Kind, Part
+from boundflow.tensor.bounded import Bounded
+from boundflow.training.clipping import clipped_gradients
 
 
 def share(certificate: bf.Certificate, x: Tensor, **options: object) -> float:

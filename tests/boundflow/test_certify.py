@@ -177,7 +177,7 @@ def test_a_file_is_only_read_into_the_network_it_was_written_from(tmp_path, monk
     bf.certify(Custom(), moons(20, 0), **recipe).save(tmp_path / "custom")
     with pytest.raises(bf.BoundFlowError, match="differs in code of the layers"):
         bf.load(tmp_path / "custom", model=Bent())
-    monkeypatch.setattr("boundflow.identity.__version__", "0.0.9")  # which may read code otherwise
+    monkeypatch.setattr("boundflow.same_program.identity.__version__", "0.0.9")  # which may read code otherwise
     with pytest.raises(bf.BoundFlowError, match="answers otherwise"):
         bf.load(tmp_path / "custom", model=Bent())
 

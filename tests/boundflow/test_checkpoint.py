@@ -17,8 +17,8 @@ import torch.nn as nn
 from moons import moons, network
 
 import boundflow as bf
-from boundflow import files
-from boundflow.checkpoint import KEY
+from boundflow.files import sealed_files
+from boundflow.files.checkpoint import KEY
 
 DATA = moons(12, 0)
 LINF = bf.threats.Linf(1e-3)
@@ -105,12 +105,12 @@ def test_a_resumed_run_gives_the_same_file(name: str, tmp_path: Path) -> None:
 
 
 def saying(path: Path) -> dict[str, Any]:
-    return json.loads(files.read(path, KEY, "checkpoint")[1])
+    return json.loads(sealed_files.read(path, KEY, "checkpoint")[1])
 
 
 def state(path: Path) -> tuple[dict[str, Any], dict[str, bytes]]:
     """All that a checkpoint says but the time it took and the numbers of own rows, which last for a batch only."""
-    tensors, text = files.read(path, KEY, "checkpoint")
+    tensors, text = sealed_files.read(path, KEY, "checkpoint")
     state = json.loads(text)["state"]
     del state["made"]["seconds"], state["own"]
     return state, {name: value.numpy().tobytes() for name, value in tensors.items()}
@@ -159,12 +159,12 @@ def test_flags_survive(tmp_path: Path) -> None:
     """Squares stay nonnegative, frozen parameters stay points, and only the diagonal of a reduced set is written."""
     path = tmp_path / "checkpoint"
     run(**CASES["adam"], checkpoint=path)
-    tensors, text = files.read(path, KEY, "checkpoint")
+    tensors, text = sealed_files.read(path, KEY, "checkpoint")
     state = dict(json.loads(text)["state"]["certified"]["optimizer"][0])
     assert state["exp_avg_sq"]["set"]["nonnegative"] and not state["exp_avg"]["set"]["nonnegative"]
     assert tensors["generators.certified/optimizer/0/exp_avg_sq"].dim() == 1
     run(Dropped().double(), checkpoint=path)
-    frozen = json.loads(files.read(path, KEY, "checkpoint")[1])["state"]["certified"]["model"]["0.weight"]
+    frozen = json.loads(sealed_files.read(path, KEY, "checkpoint")[1])["state"]["certified"]["model"]["0.weight"]
     assert frozen["set"]["exact"] and "diagonal" not in frozen["set"]
 
 
@@ -231,10 +231,10 @@ def test_other_versions_are_refused(checkpoint: Path, tmp_path: Path, monkeypatc
     same = {"optimizer_options": {"lr": 0.1}, "resume": True}
     with bf.rounding.nearest(), pytest.raises(bf.BoundFlowError, match="rounding was 'outward' and is 'nearest'"):
         run(**same, checkpoint=checkpoint)
-    monkeypatch.setattr("boundflow.certificate.__version__", "0.0.9")
+    monkeypatch.setattr("boundflow.answers.certificate.__version__", "0.0.9")
     with pytest.raises(bf.BoundFlowError, match=re.escape(f"boundflow was '{bf.__version__}' and is '0.0.9'")):
         run(**same, checkpoint=checkpoint)
-    files.write(tmp_path / "new", {}, KEY, json.dumps({"format": 99}))
+    sealed_files.write(tmp_path / "new", {}, KEY, json.dumps({"format": 99}))
     with pytest.raises(bf.BoundFlowError, match="another version"):
         run(**same, checkpoint=tmp_path / "new")
 
@@ -286,8 +286,8 @@ def test_damaged_files_are_refused(checkpoint: Path, tmp_path: Path) -> None:
 def test_when_it_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every so many seconds and at the end; a crash while writing leaves the last file."""
     path, written = tmp_path / "checkpoint", []
-    write = files.write
-    monkeypatch.setattr(files, "write", lambda *arguments: (written.append(time.monotonic()), write(*arguments)))
+    write = sealed_files.write
+    monkeypatch.setattr(sealed_files, "write", lambda *arguments: (written.append(time.monotonic()), write(*arguments)))
     for every, count in ((0.0, 5), (60.0, 1)):
         written.clear()
         run(checkpoint=path, checkpoint_every=every)

@@ -10,12 +10,12 @@ from torch import Tensor, nn
 
 import boundflow as bf
 from boundflow import rounding
-from boundflow.chunks import accumulated
-from boundflow.memory_plan import chunk_size
-from boundflow.prepared import Prepared
-from boundflow.recipe import Recipe
+from boundflow.fast.memory.batch_pieces import accumulated
+from boundflow.fast.memory.memory_plan import chunk_size
+from boundflow.files.training_state import space_of
 from boundflow.threats import AtMost, Linf
-from boundflow.training_state import space_of
+from boundflow.training.checked_inputs import Prepared
+from boundflow.training.recipe import Recipe
 
 
 def test_every_sum_over_a_piece_is_charged_for_the_whole_batch() -> None:

@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 import torch
 
-from boundflow import codec
-from boundflow.bounded import Bounded
-from boundflow.forms import Form
-from boundflow.rows import Rows
-from boundflow.sets import Set
-from boundflow.symbols import Symbols
+from boundflow.files import codec
+from boundflow.sets.forms import Form
+from boundflow.sets.set import Set
+from boundflow.symbols.rows import Rows
+from boundflow.symbols.space import Symbols
+from boundflow.tensor.bounded import Bounded
 
 GENERATORS = {
     "diagonal": [[0.5, 0.0], [0.0, 0.25]],

@@ -16,12 +16,13 @@ from torch import Tensor, nn
 from torch.fx.experimental.proxy_tensor import make_fx
 
 import boundflow as bf
-from boundflow import compiled_steps, compiler, rounding
-from boundflow.compiled_steps import CompiledSteps, why_not
-from boundflow.prepared import Prepared
-from boundflow.rules.functions import softplus_function
+from boundflow import rounding
+from boundflow.arithmetic.thread_context import OUTWARD, using
+from boundflow.fast.steps import compiled_steps, graph_compiler
+from boundflow.fast.steps.compiled_steps import CompiledSteps, why_not
+from boundflow.operators.functions import softplus_function
 from boundflow.rules.unary import FUNCTION_TABLE, Function, allowance
-from boundflow.thread_context import OUTWARD, using
+from boundflow.training.checked_inputs import Prepared
 
 X = torch.randn(10, 2, generator=torch.Generator().manual_seed(0))
 Y = (X[:, 0] > 0).long()
@@ -77,8 +78,8 @@ def read_every(steps: int, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def traced(monkeypatch: pytest.MonkeyPatch) -> None:
     """The graph as it was traced, without a compiler, which takes a while: the bits of the rules."""
-    monkeypatch.setattr(compiler, "_by_inductor", lambda graph, given: graph)
-    monkeypatch.setattr(compiler, "_COMPILED", {})
+    monkeypatch.setattr(graph_compiler, "_by_inductor", lambda graph, given: graph)
+    monkeypatch.setattr(graph_compiler, "_COMPILED", {})
 
 
 @pytest.fixture(scope="module")
@@ -241,8 +242,8 @@ def test_a_compiler_that_gives_other_bounds_is_found(monkeypatch: pytest.MonkeyP
     def wrong(graph: Any, given: Any) -> Any:
         return lambda *tensors: tuple(part * 1.01 if part.is_floating_point() else part for part in graph(*tensors))
 
-    monkeypatch.setattr(compiler, "_by_inductor", wrong)
-    monkeypatch.setattr(compiler, "_COMPILED", {})
+    monkeypatch.setattr(graph_compiler, "_by_inductor", wrong)
+    monkeypatch.setattr(graph_compiler, "_COMPILED", {})
     with pytest.raises(bf.BoundFlowError, match="compiled step gave other bounds"):
         certified(True)
 
@@ -255,7 +256,9 @@ def test_compiled_functions_round_as_their_rules_charge(device: str) -> None:
     """Functions of the table, in one compilation: each value is within the compiler's half of what is charged."""
     size = torch.logspace(-30, 1, 400, dtype=torch.float64).float()
     points = torch.cat((-size, size)).to(device)
-    table = [function for operator, function in FUNCTION_TABLE.items() if f"aten.{function.name}" in compiler.KNOWN]
+    table = [
+        function for operator, function in FUNCTION_TABLE.items() if f"aten.{function.name}" in graph_compiler.KNOWN
+    ]
     table.append(softplus_function(1.0, 40.0))
     assert {"tanh", "sigmoid", "exp", "log"} <= {function.name for function in table}
 
@@ -267,7 +270,7 @@ def test_compiled_functions_round_as_their_rules_charge(device: str) -> None:
     graph = make_fx(lambda *xs: tuple(function.f(x) for function, x in zip(table, xs, strict=True)))(*given)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        found = compiler._by_inductor(graph, given)(*given)
+        found = graph_compiler._by_inductor(graph, given)(*given)
     for function, x, value in zip(table, given, found, strict=True):
         true = function.f(x.double())
         image = torch.stack((value, value))
@@ -354,8 +357,8 @@ def test_seeds_of_a_recipe_are_compiled_once(monkeypatch: pytest.MonkeyPatch) ->
         calls.append(len(given))
         return graph
 
-    monkeypatch.setattr(compiler, "_by_inductor", counted)
-    monkeypatch.setattr(compiler, "_COMPILED", {})
+    monkeypatch.setattr(graph_compiler, "_by_inductor", counted)
+    monkeypatch.setattr(graph_compiler, "_COMPILED", {})
     for seed in range(3):
         certified(True, seed=seed, optimizer_options={"lr": 0.1 * (seed + 1)})
     assert len(calls) == 1
@@ -386,8 +389,8 @@ def test_constants_are_part_of_what_is_compiled() -> None:
     given = [torch.ones(2)]
     first, second = (make_fx(times(constant))(*given) for constant in (torch.ones(2), torch.full((2,), 3.0)))
     assert first.code == second.code
-    assert compiler._key(first, given) != compiler._key(second, given)
-    assert compiler._key(first, given) != compiler._key(first, [torch.ones(2, dtype=torch.float64)])
+    assert graph_compiler._key(first, given) != graph_compiler._key(second, given)
+    assert graph_compiler._key(first, given) != graph_compiler._key(first, [torch.ones(2, dtype=torch.float64)])
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
@@ -401,7 +404,7 @@ def test_replayed_steps_on_a_gpu_are_those_of_the_rules() -> None:
 def test_inputs_that_did_not_change_are_not_copied_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """What is replayed reads its own copies of the inputs; here the function itself stands in for a recording."""
 
-    def recorded(self: compiler.Replayed, function: Any) -> Any:
+    def recorded(self: graph_compiler.Replayed, function: Any) -> Any:
         outputs = tuple(function(*self.inputs))
 
         def replay() -> None:
@@ -410,9 +413,9 @@ def test_inputs_that_did_not_change_are_not_copied_again(monkeypatch: pytest.Mon
 
         return outputs, replay
 
-    monkeypatch.setattr(compiler.Replayed, "_recorded", recorded)
+    monkeypatch.setattr(graph_compiler.Replayed, "_recorded", recorded)
     fixed, other = torch.ones(2), torch.zeros(2)
-    replayed = compiler.Replayed(lambda x, y: (x + y,), [fixed, other])
+    replayed = graph_compiler.Replayed(lambda x, y: (x + y,), [fixed, other])
     assert replayed(fixed, torch.full((2,), 2.0))[0].tolist() == [3.0, 3.0]
     fixed.mul_(4)  # a new version of the same tensor
     first, second = replayed(fixed, other), replayed(fixed, torch.ones(2))
@@ -421,14 +424,16 @@ def test_inputs_that_did_not_change_are_not_copied_again(monkeypatch: pytest.Mon
 
 @pytest.mark.parametrize("small", [0, 3, 2**16])
 def test_small_results_are_copied_together(small: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(compiler, "SMALL_RESULT", small)
-    monkeypatch.setattr(compiler.Replayed, "_recorded", lambda self, function: (function(*self.inputs), lambda: None))
+    monkeypatch.setattr(graph_compiler, "SMALL_RESULT", small)
+    monkeypatch.setattr(
+        graph_compiler.Replayed, "_recorded", lambda self, function: (function(*self.inputs), lambda: None)
+    )
 
     def results(x: Tensor) -> tuple[Tensor, ...]:
         return x.t(), x > 1, x[0], x.sum(), x < 2, x.double()
 
     x = torch.arange(6.0).view(2, 3)
-    replayed = compiler.Replayed(results, [x])
+    replayed = graph_compiler.Replayed(results, [x])
     assert len(replayed.outputs) == {0: 6, 3: 5, 2**16: 3}[small]
     for found, expected in zip(replayed(x), results(x), strict=True):
         assert found.dtype is expected.dtype and torch.equal(found, expected)

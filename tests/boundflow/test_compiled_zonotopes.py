@@ -12,11 +12,11 @@ import torch.nn.functional as F
 from torch import nn
 
 import boundflow as bf
-from boundflow import compiled_steps, compiler
-from boundflow.compiled_steps import why_not
-from boundflow.prepared import Prepared
-from boundflow.step_state import NotTraceable, Zonotopes
-from boundflow.training import _Run
+from boundflow.fast.steps import compiled_steps, graph_compiler
+from boundflow.fast.steps.compiled_steps import why_not
+from boundflow.fast.steps.step_state import NotTraceable, Zonotopes
+from boundflow.training.certified_training import _Run
+from boundflow.training.checked_inputs import Prepared
 from tests.boundflow.test_compiled import bounds, read_every, require_same_or_wider
 
 X = torch.randn(10, 2, generator=torch.Generator().manual_seed(0))
@@ -49,8 +49,8 @@ def same(one: bf.Certificate, other: bf.Certificate) -> bool:
 
 def without_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
     """The graph as it was traced, without a compiler, which takes minutes: the bits of the rules."""
-    monkeypatch.setattr(compiler, "_by_inductor", lambda graph, given: graph)
-    monkeypatch.setattr(compiler, "_COMPILED", {})
+    monkeypatch.setattr(graph_compiler, "_by_inductor", lambda graph, given: graph)
+    monkeypatch.setattr(graph_compiler, "_COMPILED", {})
 
 
 @pytest.fixture
@@ -229,8 +229,8 @@ def test_a_compiler_that_fails_leaves_the_steps_to_the_rules(monkeypatch: pytest
     def fails(graph: object, given: object) -> None:
         raise AssertionError("inside the compiler")
 
-    monkeypatch.setattr(compiler, "_by_inductor", fails)
-    monkeypatch.setattr(compiler, "_COMPILED", {})
+    monkeypatch.setattr(graph_compiler, "_by_inductor", fails)
+    monkeypatch.setattr(graph_compiler, "_COMPILED", {})
     monkeypatch.setattr(compiled_steps, "COMPILED_ZONOTOPE_STEPS", 1)
     made, by_rules = certified("auto"), certified(False)
     assert "compiled" not in made.record

@@ -12,11 +12,11 @@ import torch
 from torch import Tensor, nn
 
 import boundflow as bf
-from boundflow import derived_sets
 from boundflow import threats as T
-from boundflow.derived_sets import asked_through_derived_symbols
-from boundflow.forms import Form
-from boundflow.sets import Set
+from boundflow.answers import derived_sets
+from boundflow.answers.derived_sets import asked_through_derived_symbols
+from boundflow.sets.forms import Form
+from boundflow.sets.set import Set
 
 
 def data(count: int = 40) -> tuple[Tensor, Tensor]:

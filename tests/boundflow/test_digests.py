@@ -21,8 +21,8 @@ import pytest
 import torch
 from torch import nn
 
-from boundflow import identity
-from boundflow.digests import NOT_COMPARED, of_tensors, of_value
+from boundflow.same_program import identity
+from boundflow.same_program.digests import NOT_COMPARED, of_tensors, of_value
 
 BIG = torch.arange(10_000.0)
 Pair = namedtuple("Pair", "a b")

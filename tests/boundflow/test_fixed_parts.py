@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from boundflow import compiler
-from boundflow.fixed_parts import split_off
+from boundflow.fast.steps import graph_compiler
+from boundflow.fast.steps.fixed_parts import split_off
 
 CONSTANT = torch.tensor([-1.0, 1.0])
 
@@ -65,7 +65,7 @@ def test_truth_values_are_numbers_before_they_are_stacked() -> None:
 
     x = torch.linspace(-3, 3, 13)
     graph = make_fx(gate)(x)
-    compiler._truth_as_numbers(graph)
+    graph_compiler._truth_as_numbers(graph)
     (stacked,) = graph.graph.find_nodes(op="call_function", target=torch.ops.aten.stack.default)
     assert all(part.target is torch.ops.aten._to_copy.default for part in stacked.args[0])
     assert torch.equal(graph(x), gate(x))
@@ -79,7 +79,7 @@ def test_long_products_with_few_columns_are_written_the_other_way_round(
     numbers = torch.Generator().manual_seed(0)
     given = [torch.randint(-8, 9, size, generator=numbers).float() for size in ((lines, inner), (inner, columns))]
     graph = make_fx(lambda a, b: ((a @ b) * 2).view(-1))(*given)
-    compiler._long_lines(graph, given)
+    graph_compiler._long_lines(graph, given)
     (product,) = graph.graph.find_nodes(op="call_function", target=torch.ops.aten.mm.default)
     assert (product.args[0].target is torch.ops.aten.t.default) is turned
     assert torch.equal(graph(*given), (given[0] @ given[1] * 2).view(-1))  # small integers: every order is exact

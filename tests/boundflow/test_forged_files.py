@@ -16,8 +16,8 @@ from safetensors.torch import save
 from torch import Tensor, nn
 
 import boundflow as bf
-from boundflow import certificate_files, checkpoint
-from boundflow.network_probe import most_bytes
+from boundflow.files import certificate_files, checkpoint
+from boundflow.same_program.network_probe import most_bytes
 
 
 def run(**options: Any) -> bf.Certificate:

@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import boundflow as bf
-from boundflow.growth import LOST, Growth
+from boundflow.symbols.width_forecast import LOST, Growth
 from boundflow.threats import AtMost, Labels, Linf
 
 

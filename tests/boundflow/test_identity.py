@@ -15,8 +15,8 @@ import torch
 from torch import Tensor, nn
 
 import boundflow as bf
-from boundflow import identity
-from boundflow.ensemble import Whole
+from boundflow.analysis.ensemble import Whole
+from boundflow.same_program import identity
 from boundflow.threats import AtMost, Labels, Linf, Missing
 
 # --- programs, with one thing changed ---------------------------------------------------------------------------------

@@ -11,7 +11,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import boundflow as bf
-from boundflow import compiler, many
+from boundflow.fast.steps import graph_compiler
+from boundflow.training import joint_trainings
 
 X = torch.randn(10, 2, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
 Y = (X[:, 0] > 0).long()
@@ -44,8 +45,8 @@ def bounds(certificate: bf.Certificate) -> list[Tensor]:
 @pytest.fixture(autouse=True)
 def traced(monkeypatch: pytest.MonkeyPatch) -> None:
     """The graph as it was traced, without a compiler, which takes a while."""
-    monkeypatch.setattr(compiler, "_by_inductor", lambda graph, given: graph)
-    monkeypatch.setattr(compiler, "_COMPILED", {})
+    monkeypatch.setattr(graph_compiler, "_by_inductor", lambda graph, given: graph)
+    monkeypatch.setattr(graph_compiler, "_COMPILED", {})
 
 
 @pytest.mark.parametrize(
@@ -54,7 +55,7 @@ def traced(monkeypatch: pytest.MonkeyPatch) -> None:
     ids=["bce", "ce", "mse"],
 )
 def test_runs_at_once_are_the_runs_alone(fields: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(many, "certify", None)  # nothing is made one by one
+    monkeypatch.setattr(joint_trainings, "certify", None)  # nothing is made one by one
     recipe, outputs = RECIPE.but(**fields), 2 if fields.get("loss") == "ce" else 1
     radii = [1e-3, 1e-2, 3e-3]
     for seed, certificate in enumerate(together(radii, recipe, outputs)):
@@ -177,12 +178,12 @@ def test_every_run_is_its_own_program(name: str, monkeypatch: pytest.MonkeyPatch
     """Contained in the answer for each run: what plain PyTorch trains, on the data and on poisoned ones."""
     make, at_once = RUNS[name]
     one_by_one: list[object] = []
-    monkeypatch.setattr(many, "certify", lambda *a, **k: (one_by_one.append(1), bf.certify(*a, **k))[1])
+    monkeypatch.setattr(joint_trainings, "certify", lambda *a, **k: (one_by_one.append(1), bf.certify(*a, **k))[1])
     count = 8 if at_once else 3
     models, radii = [make(seed) for seed in range(count)], [1e-3 * (1 + seed) for seed in range(count)]
     recipe = RECIPE.but(compile="auto" if not at_once else True, batch_size=5)
     if not at_once:
-        monkeypatch.setattr(many, "COMPILED_STEPS", 1)
+        monkeypatch.setattr(joint_trainings, "COMPILED_STEPS", 1)
     found = bf.certify_many(models, (X, Y), recipe, threats=[bf.threats.Linf(radius) for radius in radii])
     assert bool(one_by_one) != at_once
     for model, radius, certificate in zip(models, radii, found, strict=True):
@@ -223,7 +224,7 @@ def bounds_of(certificate: bf.Certificate) -> list[Tensor]:
 
 def test_every_run_has_its_own_stand_ins(monkeypatch: pytest.MonkeyPatch) -> None:
     """Missing values that may be anything in ranges of their own: plain training sees the middle of each."""
-    monkeypatch.setattr(many, "certify", None)
+    monkeypatch.setattr(joint_trainings, "certify", None)
     x = X.clone()
     x[3, 1] = x[5, 0] = torch.nan
     middles = [0.5 * seed for seed in range(4)]

@@ -14,16 +14,17 @@ import torch
 from torch import Tensor, nn
 
 import boundflow as bf
-from boundflow import memory_plan, training
-from boundflow.clean_state import Excess
-from boundflow.forms import Form
-from boundflow.memory_plan import _owned, fastest, need_of, require
-from boundflow.needed_memory import Owned
-from boundflow.out_of_memory import ran_out
-from boundflow.prepared import Prepared
-from boundflow.sample_axis import Samples
+from boundflow.analysis.verified_rows import tracked
+from boundflow.fast.memory import memory_plan
+from boundflow.fast.memory.memory_plan import _owned, fastest, need_of, require
+from boundflow.fast.memory.needed_memory import Owned
+from boundflow.fast.memory.out_of_memory import ran_out
+from boundflow.sets.clean_state import Excess
+from boundflow.sets.forms import Form
+from boundflow.sets.sample_axis import Samples
 from boundflow.threats.lifting import Lifting
-from boundflow.verified_rows import tracked
+from boundflow.training import certified_training
+from boundflow.training.checked_inputs import Prepared
 
 LABELS = bf.threats.AtMost(3, bf.threats.Labels())
 
@@ -127,10 +128,10 @@ def test_pieces_are_as_tight_as_the_whole(tracks: bool, classes: int, monkeypatc
     torch.manual_seed(0)
     model = nn.Linear(5, classes if classes > 2 else 1).double()
     recipe = bf.Recipe(loss="ce" if classes > 2 else "bce", optimizer_options={"lr": 0.5}, epochs=3)
-    monkeypatch.setattr(training, "rows_fit", lambda *arguments: tracks)
+    monkeypatch.setattr(certified_training, "rows_fit", lambda *arguments: tracks)
     widths = []
     for size in (60, 20, 7):
-        monkeypatch.setattr(training, "chunk_size", lambda *arguments, size=size: size)
+        monkeypatch.setattr(certified_training, "chunk_size", lambda *arguments, size=size: size)
         made = bf.certify(model, (x, y), recipe, threat=LABELS, progress=False)
         assert made.model is not None
         widths.append(torch.cat([(p.upper - p.lower).flatten() for p in made.model.parameters()]))
@@ -180,7 +181,7 @@ def test_running_out_of_memory_has_a_name(error: Exception, monkeypatch: pytest.
     def fails(*arguments: object, **options: object) -> None:
         raise error
 
-    monkeypatch.setattr(training._Run, "_on_sets", fails)
+    monkeypatch.setattr(certified_training._Run, "_on_sets", fails)
     with pytest.raises(bf.TooLittleMemory, match="not enough memory.*memory=") as told:
         bf.certify(nn.Linear(3, 1).double(), (x, y), recipe, threat=LABELS, progress=False)
     assert told.value.__cause__ is error

@@ -1,4 +1,4 @@
-"""Floats are widened in `boundflow/rounding.py` alone: nowhere else is a neighbour taken or a factor near 1 written.
+"""Floats are widened in `boundflow/arithmetic/rounding.py` alone: no neighbour or factor near 1 is taken elsewhere.
 
 What an attacker may do is no bound, and rounds the other way, inwards. It is held against the bounds, so it shares none
 of their rounding: a mistake there would then be in both.
@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-ONLY = ROOT / "boundflow" / "rounding.py"
+ONLY = ROOT / "boundflow" / "arithmetic" / "rounding.py"
 DRAWN = {ROOT / "fullcert" / "report" / "axes.py"}  # where a tick stands is no bound
 INWARDS = {  # attacks, each with what it rounds
     "boundflow/attacks/freedoms.py": "amounts, down: an attacker has no more than the threat says",
@@ -88,7 +88,7 @@ def test_no_file_but_one_widens_floats(path: Path) -> None:
     if path == ONLY:
         assert found, "the scan finds nothing where there is something"
         return
-    assert not found, f"{path.name}: {found}: add a function with its proof to boundflow/rounding.py"
+    assert not found, f"{path.name}: {found}: add a function with its proof to boundflow/arithmetic/rounding.py"
 
 
 def imported(source: str) -> set[str]:

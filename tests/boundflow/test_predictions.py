@@ -14,11 +14,11 @@ from torch import Tensor, nn
 
 import boundflow as bf
 from boundflow import rounding
-from boundflow.bounded import Bounded
-from boundflow.cuts import Boxes, _halved, middles
-from boundflow.prediction import leads
-from boundflow.rows import Batch, Rows
-from boundflow.rules import corners
+from boundflow.answers.cuts import Boxes, _halved, middles
+from boundflow.answers.prediction import leads
+from boundflow.rules import ends_of_products
+from boundflow.symbols.rows import Batch, Rows
+from boundflow.tensor.bounded import Bounded
 from boundflow.threats import Linf
 
 
@@ -57,7 +57,7 @@ def test_leads_are_those_of_differences_with_all_other_classes(best: int, classe
 @pytest.fixture
 def always(monkeypatch: pytest.MonkeyPatch) -> None:
     """Ends by sign are computed even where they gain little."""
-    monkeypatch.setattr(corners, "WORTH_ENDS", -1.0)
+    monkeypatch.setattr(ends_of_products, "WORTH_ENDS", -1.0)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])

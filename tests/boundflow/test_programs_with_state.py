@@ -16,7 +16,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import boundflow as bf
-from boundflow.smaller_threats import levels
+from boundflow.analysis.smaller_threats import levels
 from boundflow.threats import Linf
 
 

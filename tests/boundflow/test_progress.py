@@ -12,8 +12,8 @@ import torch.nn as nn
 from moons import moons, network
 
 import boundflow as bf
-from boundflow import progress
-from boundflow.progress import Bar, Step
+from boundflow.training import progress
+from boundflow.training.progress import Bar, Step
 
 X, Y = moons(300, 0)
 RECIPE: dict[str, Any] = {"threat": bf.threats.Linf(1e-3), "loss": "bce", "optimizer_options": {"lr": 0.3}, "order": 4}

@@ -13,8 +13,8 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 import boundflow as bf
-from boundflow.recipe import LOSSES, Recipe
 from boundflow.threats import Linf
+from boundflow.training.recipe import LOSSES, Recipe
 
 RECIPE: dict[str, Any] = {"loss": "bce", "optimizer_options": {"lr": 0.1}, "epochs": 2, "batch_size": 4}
 DOMAINS = ["interval", "zonotope"]

@@ -8,10 +8,10 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from boundflow import rows as room
-from boundflow.budgets import FREE, Columns, Kind, Part
-from boundflow.rows import Batch, Rows
-from boundflow.sample_axis import SampleAxis, Samples
+from boundflow.sets.sample_axis import SampleAxis, Samples
+from boundflow.symbols import rows as room
+from boundflow.symbols.budgets import FREE, Columns, Kind, Part
+from boundflow.symbols.rows import Batch, Rows
 
 CPU = torch.device("cpu")
 

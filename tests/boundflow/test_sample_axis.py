@@ -7,7 +7,7 @@ import pytest
 import torch
 
 import boundflow as bf
-from boundflow.sample_axis import SampleAxis, Samples
+from boundflow.sets.sample_axis import SampleAxis, Samples
 from boundflow.threats import AtMost, Linf
 
 SAMPLES = Samples(np.arange(3), 1)

@@ -16,9 +16,9 @@ from ranked_runs import CASES, data, ended, found, network, on_ranks, started, t
 from torch import Tensor
 
 import boundflow as bf
-from boundflow.budgets import largest
-from boundflow.losses import LOSSES
-from boundflow.shares import largest_ones
+from boundflow.fast.processes.row_placement import largest_ones
+from boundflow.operators.losses import LOSSES
+from boundflow.symbols.budgets import largest
 
 Said = dict[str, Tensor]
 

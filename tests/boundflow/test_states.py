@@ -10,12 +10,12 @@ import torch
 from torch import Tensor
 
 import boundflow as bf
-from boundflow.clean_state import Remainder
-from boundflow.forms import Form
-from boundflow.operands import samples_of
-from boundflow.sample_axis import SampleAxis, Samples
-from boundflow.sets import Set
-from boundflow.states import States
+from boundflow.rules.operand_properties import samples_of
+from boundflow.rules.states import States
+from boundflow.sets.clean_state import Remainder
+from boundflow.sets.forms import Form
+from boundflow.sets.sample_axis import SampleAxis, Samples
+from boundflow.sets.set import Set
 from boundflow.threats import AtMost, Linf
 
 SAMPLES = Samples(np.arange(3), 1)

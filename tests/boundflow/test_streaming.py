@@ -9,26 +9,20 @@ import torch
 from torch import nn
 
 import boundflow as bf
-from boundflow import (
-    factored_support,
-    factors,
-    kept_lines,
-    largest_terms,
-    processor_kernel,
-    smaller_threats,
-    streaming,
-    support,
-    training,
-)
-from boundflow.budgets import Kind
-from boundflow.expansion import Expansion
-from boundflow.forms import Form
-from boundflow.rows import Rows
-from boundflow.rules.upper_products import upper_product
-from boundflow.streaming import Stream, exceeding
-from boundflow.symbol_numbers import DERIVED
-from boundflow.thread_context import thread, using
+from boundflow.analysis import smaller_threats
+from boundflow.arithmetic.thread_context import thread, using
+from boundflow.fast.support import factored_support, largest_terms, processor_kernel, reused_coefficients, streaming
+from boundflow.fast.support.streaming import Stream, exceeding
+from boundflow.refinements.upper_products import upper_product
+from boundflow.sets import factors
+from boundflow.sets.forms import Form
+from boundflow.symbols import support
+from boundflow.symbols.budgets import Kind
+from boundflow.symbols.expansion import Expansion
+from boundflow.symbols.rows import Rows
+from boundflow.symbols.symbol_numbers import DERIVED
 from boundflow.threats import L1, L2, AtMost, Labels, Linf, Removal
+from boundflow.training import certified_training
 
 THREATS = {
     "all samples": Linf(0.01),
@@ -208,13 +202,13 @@ def test_streams_of_a_gpu_in_float32(monkeypatch):
 @pytest.mark.parametrize("name", THREATS)
 def test_streams_of_a_gpu(name, batch, monkeypatch):
     """With what is kept of differences: their multiples come again in the gradient."""
-    kept, multiple = [], kept_lines.KeptLines.multiple
+    kept, multiple = [], reused_coefficients.KeptLines.multiple
 
     def counted(self, *given, **told):
         kept.append(multiple(self, *given, **told))
         return kept[-1]
 
-    monkeypatch.setattr(kept_lines.KeptLines, "multiple", counted)
+    monkeypatch.setattr(reused_coefficients.KeptLines, "multiple", counted)
     found = compared(monkeypatch, THREATS[name], *data(), batch=batch, device="cuda")
     for streamed, exact in found:
         assert bool((streamed >= exact * (1 - 1e-12)).all())
@@ -274,7 +268,7 @@ def test_a_second_factor_is_made_ready_once_for_all_pieces_of_a_batch(monkeypatc
     monkeypatch.setattr(support, "STREAM_FROM", 0)
     monkeypatch.setattr(factors.Factors, "pay", lambda self, expansion: True)
     made = counted(monkeypatch)
-    monkeypatch.setattr(training, "chunk_size", lambda *arguments: 40)
+    monkeypatch.setattr(certified_training, "chunk_size", lambda *arguments: 40)
     x, y = data()
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(3, 6), nn.Tanh(), nn.Linear(6, 2)).double()

@@ -12,11 +12,11 @@ import torch
 from torch import Tensor
 
 import boundflow as bf
-from boundflow.budgets import Kind, term
-from boundflow.expansion import Expansion
-from boundflow.factors import Factors, Softened
-from boundflow.forms import Form
-from boundflow.rows import Rows
+from boundflow.sets.factors import Factors, Softened
+from boundflow.sets.forms import Form
+from boundflow.symbols.budgets import Kind, term
+from boundflow.symbols.expansion import Expansion
+from boundflow.symbols.rows import Rows
 from boundflow.threats import Linf
 
 DEEP, DERIVED, COUNT = 9, 6, 40

@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import boundflow as bf
-from boundflow import reduction
+from boundflow.symbols import reduction
 from boundflow.threats import Linf
 
 

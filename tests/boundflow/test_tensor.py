@@ -12,8 +12,8 @@ import torch
 import torch.nn as nn
 
 import boundflow as bf
-from boundflow.operands import same_kind
-from boundflow.sets import Check, concretised
+from boundflow.rules.operand_properties import same_kind
+from boundflow.sets.set import Check, concretised
 
 DEVICES = ["cpu"] + (["cuda"] if torch.cuda.is_available() else [])
 

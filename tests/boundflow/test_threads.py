@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 import boundflow as bf
 from boundflow import rounding
-from boundflow.chunks import in_pieces
+from boundflow.fast.memory.batch_pieces import in_pieces
 from boundflow.threats import L1, L2, AtMost, Labels, Linf, Missing
 
 THREADS, RUNS = 8, 4

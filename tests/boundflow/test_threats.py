@@ -16,7 +16,9 @@ from torch import Tensor
 from torch.func import functional_call, vmap
 
 import boundflow as bf
-from boundflow import clean_state, symbol_numbers, training
+from boundflow.sets import clean_state
+from boundflow.symbols import symbol_numbers
+from boundflow.training import certified_training
 
 DRAWS = 60  # poisoned datasets of each threat
 
@@ -144,7 +146,7 @@ def test_batches_in_pieces(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     data = observed(task, torch.float64)
     data = data if prepare is None else prepare(data)
     whole = certified(threat, task, data, "zonotope")
-    monkeypatch.setattr(training, "chunk_size", lambda *arguments: 7)
+    monkeypatch.setattr(certified_training, "chunk_size", lambda *arguments: 7)
     pieces = assert_contains(threat, poison, task, data, "zonotope")
     assert not pieces.record["not_tracked"] and whole.model is not None and pieces.model is not None
     for first, second in zip(whole.model.parameters(), pieces.model.parameters(), strict=True):

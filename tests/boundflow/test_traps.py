@@ -12,7 +12,7 @@ import torch.nn.functional as F
 
 import boundflow as bf
 from boundflow import rounding
-from boundflow.sets import Set
+from boundflow.sets.set import Set
 
 
 def small_set(shape: tuple = (2, 3), radius: float = 0.1) -> bf.Bounded:

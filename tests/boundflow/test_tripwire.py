@@ -11,9 +11,10 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import boundflow as bf
-from boundflow import certificate, training
-from boundflow.rules import randomness
+from boundflow.answers import certificate
+from boundflow.operators import dropout_and_noise
 from boundflow.threats import Linf
+from boundflow.training import certified_training
 
 SMALL, WIDE = 1e-7, 0.5  # of the threat: where the step itself shows it, and where only a rehearsal can
 RECIPE = {"loss": "bce", "optimizer_options": {"lr": 0.3}, "epochs": 2, "order": 2, "progress": False}
@@ -67,7 +68,7 @@ class Centered(nn.Module):
 @pytest.mark.parametrize("epsilon", [SMALL, WIDE], ids=["small", "wide"])
 @pytest.mark.parametrize("domain", ["interval", "zonotope"])
 def test_masks_in_another_order(domain: str, epsilon: float, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(randomness, "plain_ones", lambda x: torch.ones(x.shape, dtype=x.dtype))
+    monkeypatch.setattr(dropout_and_noise, "plain_ones", lambda x: torch.ones(x.shape, dtype=x.dtype))
     with pytest.raises(bf.OutsideBounds, match="step 1"):
         bf.certify(Dropped().double(), data(), threat=Linf(epsilon), domain=domain, **RECIPE)
 
@@ -77,7 +78,7 @@ def test_masks_in_another_order(domain: str, epsilon: float, monkeypatch: pytest
 def test_pieces_of_a_batch_that_must_stay_whole(
     model: Any, scale: float, epsilon: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(training, "chunk_size", lambda *arguments: 4)
+    monkeypatch.setattr(certified_training, "chunk_size", lambda *arguments: 4)
     with pytest.raises(bf.OutsideBounds, match="step 1"):
         bf.certify(model().double(), data(scale), threat=Linf(epsilon * scale), **RECIPE)
 

@@ -17,9 +17,9 @@ from torch import Tensor
 from torch.func import functional_call, vmap
 
 import boundflow as bf
-from boundflow.forms import Form
-from boundflow.rows import Rows
-from boundflow.verified_rows import _moved, tracked
+from boundflow.analysis.verified_rows import _moved, tracked
+from boundflow.sets.forms import Form
+from boundflow.symbols.rows import Rows
 
 VERIFIED = np.array([0, 3, 7, 10, 11, 20])
 FILLED = 0.375  # in cells that were missing: not the middle of their range

@@ -12,9 +12,9 @@ import torch
 from flips import RECIPE, flips, network, plain_answers, points, task, trained
 
 import boundflow as bf
-from boundflow.ensemble import budgets_of, partition
+from boundflow.analysis.ensemble import budgets_of, partition
+from boundflow.analysis.votes import counted, first, withstood
 from boundflow.threats import AtMost, Labels, Linf, Removal, Replacement
-from boundflow.votes import counted, first, withstood
 
 
 def overtaken(votes: list[int], costs: list[int], classes: int) -> int:
@@ -45,7 +45,7 @@ def test_many_votes_at_once_are_those_of_each(monkeypatch: pytest.MonkeyPatch) -
     votes = torch.randint(5, (50, 12), generator=generator)
     stands = torch.randint(-1, 30, (50, 12), generator=generator)
     whole = withstood(votes, stands, 5)
-    monkeypatch.setattr("boundflow.votes.STATES", 1000)
+    monkeypatch.setattr("boundflow.analysis.votes.STATES", 1000)
     assert torch.equal(whole, withstood(votes, stands, 5))
     with pytest.raises(ValueError, match="-1"):
         withstood(votes, stands - 1, 5)

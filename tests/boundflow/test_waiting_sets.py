@@ -8,9 +8,10 @@ import torch
 from torch import nn
 
 import boundflow as bf
-from boundflow import factors, support
-from boundflow.sets import Set, WaitingSet
-from boundflow.thread_context import thread, using
+from boundflow.arithmetic.thread_context import thread, using
+from boundflow.sets import factors
+from boundflow.sets.set import Set, WaitingSet
+from boundflow.symbols import support
 from boundflow.threats import AtMost, Labels, Linf, Threat
 
 THREATS = [Linf(0.01), AtMost(5, Linf(0.05)), AtMost(3, Labels()), AtMost(2, Labels()) & Linf(0.01)]

@@ -13,9 +13,9 @@ from flips import RECIPE, flips, network, plain_answers, points, task, trained
 from poisoning import poisoned_inputs
 
 import boundflow as bf
-from boundflow import withstanding
-from boundflow.certificate_files import over_deep_rows
-from boundflow.smaller_threats import levels, with_budget, with_share
+from boundflow.analysis import withstanding
+from boundflow.analysis.smaller_threats import levels, with_budget, with_share
+from boundflow.files.certificate_files import over_deep_rows
 from boundflow.threats import L1, L2, AtMost, Labels, Linf, Missing, Quantised, Removal, Replacement, Tolerance
 
 

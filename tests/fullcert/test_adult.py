@@ -9,7 +9,7 @@ import pytest
 import torch
 from commands import Command, write_csv
 
-from boundflow import certificate_files
+from boundflow.files import certificate_files
 from fullcert import datasets, tasks
 from fullcert.datasets import adult_columns
 from fullcert.encoding import SAME

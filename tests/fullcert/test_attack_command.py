@@ -120,7 +120,7 @@ def test_a_wrong_certificate_leaves_its_evidence(
     def narrowed(certificate):
         import torch
 
-        from boundflow.sets import Set
+        from boundflow.sets.set import Set
 
         for parameter, plain in zip(certificate.model.parameters(), certificate.nominal.parameters(), strict=True):
             parameter.set = Set(torch.stack((plain.detach() - 1e-6, plain.detach() + 1e-6)))

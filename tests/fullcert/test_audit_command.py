@@ -12,7 +12,7 @@ import pytest
 from commands import Command, people, run_main, sentence, write_csv
 from forging import forged
 
-from boundflow import certificate_files
+from boundflow.files import certificate_files
 from fullcert import tables, tasks
 from fullcert.options import read_options, resolve
 from fullcert.places import of_tests, of_training

@@ -220,7 +220,7 @@ def test_a_checkpoint_that_cannot_be_written(
     def full(file: int) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("boundflow.files.os", SimpleNamespace(fsync=full))
+    monkeypatch.setattr("boundflow.files.sealed_files.os", SimpleNamespace(fsync=full))
     flags = ("train", "--data", shared / "people.csv", *INCOME, "--out", tmp_path / "run")
     checkpoint = tmp_path / "run" / "checkpoint.safetensors"
     assert sentence(command(*flags)) == f"cannot write {checkpoint}: No space left on device"

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from commands import Command, people, run_main, sentence, write_csv
 
-from boundflow.certificate_files import FORMAT
+from boundflow.files.certificate_files import FORMAT
 from fullcert.report.claims import claim
 from fullcert.tables import read
 

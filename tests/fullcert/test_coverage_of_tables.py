@@ -14,7 +14,7 @@ from membership import outside
 from rich.console import Console
 
 import boundflow as bf
-from boundflow.budgets import Kind
+from boundflow.symbols.budgets import Kind
 from fullcert import answering, runs, tasks, threats
 from fullcert.answering import answers
 from fullcert.commands import display

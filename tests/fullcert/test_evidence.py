@@ -16,8 +16,8 @@ from commands import Command, people, run_main, sentence, write_csv
 from forging import forged, taken_over
 
 import boundflow as bf
-from boundflow import certificate_files
 from boundflow.attacks import Poisoned, contains
+from boundflow.files import certificate_files
 from fullcert import ball_training, evidence, figures, plain_training, poisoning
 from fullcert.options import resolve
 from fullcert.runs import CERTIFICATE

@@ -15,7 +15,7 @@ import pytest
 from commands import Command, as_nobody, run_main, sentence
 from forging import forged, taken_over
 
-from boundflow import certificate_files
+from boundflow.files import certificate_files
 from fullcert import runs, signing, verifying
 from fullcert.mistakes import Mistake
 

@@ -32,7 +32,7 @@ from sklearn.preprocessing import MaxAbsScaler, MinMaxScaler, QuantileTransforme
 from sklearn.utils.estimator_checks import check_classifiers_train, check_regressors_train, parametrize_with_checks
 
 import boundflow as bf
-from boundflow.identity import versions
+from boundflow.same_program.identity import versions
 from boundflow.threats import AtMost, Labels, Linf, Missing, Removal, Replacement
 from fullcert.sklearn import (
     CertifiedClassifier,

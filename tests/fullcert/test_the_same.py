@@ -20,7 +20,7 @@ import pytest
 from commands import Columns, Command, Result, people, run_main, sentence, write_csv
 from forging import forged
 
-from boundflow import certificate_files
+from boundflow.files import certificate_files
 from fullcert import jobs, sweeps
 from fullcert.options import resolve
 from fullcert.training import Recipe

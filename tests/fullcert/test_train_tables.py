@@ -13,7 +13,7 @@ import torch
 from commands import Columns, Command, people, sentence, write_csv
 
 import boundflow as bf
-from boundflow.identity import of_tensors
+from boundflow.same_program.identity import of_tensors
 from fullcert.encoding import FIXED, SAME
 from fullcert.options import read_options, resolve
 from fullcert.training import Recipe

@@ -14,7 +14,7 @@ from membership import fractions, outside
 from torch import nn
 
 import boundflow as bf
-from boundflow.budgets import Kind
+from boundflow.symbols.budgets import Kind
 from boundflow.threats import Linf, Missing, Tolerance
 from fullcert import answering, evaluation, threats
 from fullcert.encoding import Encoding, Number, Target, Words, scaled

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 import boundflow as bf
 from boundflow.attacks import ATTACKS, Progress, contains
-from boundflow.sets import Set
+from boundflow.sets.set import Set
 
 T = bf.threats
 RECIPE: dict[str, Any] = {"optimizer_options": {"lr": 0.4, "momentum": 0.5}, "epochs": 3}

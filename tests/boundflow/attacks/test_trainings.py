@@ -10,7 +10,7 @@ import boundflow as bf
 from boundflow.attacks import Poisoned
 from boundflow.attacks.trainings import Trainings
 from boundflow.errors import UnsupportedProgram
-from boundflow.prepared import Prepared
+from boundflow.training.checked_inputs import Prepared
 
 OPTIMIZERS = {
     "SGD": (torch.optim.SGD, {"lr": 0.3, "momentum": 0.9, "weight_decay": 0.1, "nesterov": True}),

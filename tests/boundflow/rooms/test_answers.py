@@ -8,9 +8,9 @@ import torch
 from exact import ADVERSE, DTYPES, adverse, at_least, exact
 
 import boundflow as bf
-from boundflow.cuts import Boxes, _halved
-from boundflow.prediction import Prediction, leads
-from boundflow.sets import Set
+from boundflow.answers.cuts import Boxes, _halved
+from boundflow.answers.prediction import Prediction, leads
+from boundflow.sets.set import Set
 
 
 def boxes(kind: str, dtype: torch.dtype, seed: int = 0) -> torch.Tensor:

@@ -7,15 +7,15 @@ import torch
 from exact import DTYPES, LEAST, UNIT, exact, number
 from exact_sets import affine, holds, narrow, symbols
 
-from boundflow.rules.gates import gated, leaky_relu_backward, where
-from boundflow.rules.selections import largest
-from boundflow.sets import Set, point
+from boundflow.operators.gates import gated, leaky_relu_backward, where
+from boundflow.operators.selections import largest
+from boundflow.sets.set import Set, point
 
 UNDECIDED = torch.tensor([[False], [True]])
 HALVED = ((3.0,), (-1.0,), (-1.0,), (-1.0,))  # rows that add up to 0; halves of these numbers of units do not
 
 
-@pytest.mark.parametrize("file", ["rules/gates.py"])
+@pytest.mark.parametrize("file", ["operators/gates.py"])
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 def test_halves_of_subnormal_numbers(file: str, dtype: torch.dtype) -> None:
     """Rows and centers of an undecided choice are halved, and half of a smallest number is not there."""
@@ -27,7 +27,7 @@ def test_halves_of_subnormal_numbers(file: str, dtype: torch.dtype) -> None:
             assert holds(found, exact(center)) and holds(found, exact(zero))
 
 
-@pytest.mark.parametrize("file", ["rules/gates.py"])
+@pytest.mark.parametrize("file", ["operators/gates.py"])
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("center", [1.0, -1.0])
 def test_gates_of_forms_that_are_tighter_than_their_bounds(file: str, center: float, dtype: torch.dtype) -> None:
@@ -39,7 +39,7 @@ def test_gates_of_forms_that_are_tighter_than_their_bounds(file: str, center: fl
         assert holds(found, value)
 
 
-@pytest.mark.parametrize("file", ["rules/gates.py"])
+@pytest.mark.parametrize("file", ["operators/gates.py"])
 @pytest.mark.parametrize("slope", [0.1, 0.01, 0.3])
 def test_slopes_that_float32_does_not_hold(file: str, slope: float) -> None:
     grad = torch.linspace(1, 2, 400)
@@ -47,7 +47,7 @@ def test_slopes_that_float32_does_not_hold(file: str, slope: float) -> None:
     assert holds(found, exact(grad) * number(slope))
 
 
-@pytest.mark.parametrize("file", ["rules/selections.py"])
+@pytest.mark.parametrize("file", ["operators/selections.py"])
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 def test_maxima_of_entries_a_few_units_apart(file: str, dtype: torch.dtype) -> None:
     """The middle of what others exceed the first by is added to its center, and rounded."""

@@ -8,11 +8,11 @@ import torch
 from exact import ADVERSE, DTYPES, adverse, at_least, exact, total
 
 import boundflow as bf
-from boundflow.clean_state import Remainder
-from boundflow.forms import Form
-from boundflow.rows import Rows
-from boundflow.sample_axis import SampleAxis, Samples
-from boundflow.sets import Set, concretised
+from boundflow.sets.clean_state import Remainder
+from boundflow.sets.forms import Form
+from boundflow.sets.sample_axis import SampleAxis, Samples
+from boundflow.sets.set import Set, concretised
+from boundflow.symbols.rows import Rows
 from boundflow.threats import Linf
 
 SIZE = 24

@@ -11,10 +11,10 @@ import torch
 from exact import ADVERSE, DTYPES, adverse, exact, product, total
 from exact_sets import affine, cancelling_rows, narrow, symbols
 
-from boundflow.rules.corners import _ends
+from boundflow.rules.ends_of_products import _ends
 
 
-@pytest.mark.parametrize("file", ["rules/corners.py"])
+@pytest.mark.parametrize("file", ["rules/ends_of_products.py"])
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("kind", ADVERSE)
 @pytest.mark.parametrize("terms", [1, 40])

@@ -9,9 +9,9 @@ from exact import DTYPES, UNIT, exact, number
 from exact_sets import affine, cancelling_rows, holds, narrow, symbols
 from torch import Tensor
 
-from boundflow.rules.functions import ABS, RELU, SIGMOID, SIGN
+from boundflow.operators.functions import ABS, RELU, SIGMOID, SIGN
 from boundflow.rules.unary import Function, apply, error_of_line, relaxation
-from boundflow.sets import Set
+from boundflow.sets.set import Set
 
 COUNT = 200
 

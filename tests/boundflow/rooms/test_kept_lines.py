@@ -6,8 +6,8 @@ import torch
 from exact import adverse, at_least, exact, number, product, total
 
 from boundflow.errors import CrossedBounds, VoidBounds
-from boundflow.kept_lines import KeptLines
-from boundflow.late_checks import LateChecks
+from boundflow.fast.steps.deferred_checks import LateChecks
+from boundflow.fast.support.reused_coefficients import KeptLines
 
 LINES, DERIVED, OWNERS, WIDTH = 5, 7, 32, 2
 

@@ -12,7 +12,7 @@ from exact import ADVERSE, DTYPES, NORMAL, UNIT, adverse, at_least, exact, numbe
 from torch import Tensor
 
 import boundflow as bf
-from boundflow.recorded import Recorded
+from boundflow.symbols.recorded_values import Recorded
 from boundflow.threats import L1, L2, AtMost, Labels, Linf, Missing, Quantised, Threat, Tolerance
 from boundflow.threats.base import Change
 from boundflow.threats.deviation import Diagonal

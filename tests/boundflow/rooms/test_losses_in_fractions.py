@@ -16,11 +16,11 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 import boundflow as bf
-from boundflow.clipping import _one_clause, largest_coordinate
-from boundflow.forms import Form
-from boundflow.losses import _total
-from boundflow.sets import Set
+from boundflow.operators.losses import _total
+from boundflow.sets.forms import Form
+from boundflow.sets.set import Set
 from boundflow.threats import Linf
+from boundflow.training.clipping import _one_clause, largest_coordinate
 
 LOGITS = [-1000.0, -30.0, -1.7, -1e-3, 0.0, 1e-9, 0.37, 2.9, 17.3, 45.1, 987.6, 1e6]
 

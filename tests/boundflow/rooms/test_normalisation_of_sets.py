@@ -13,8 +13,8 @@ from exact_sets import affine, holds, narrow, symbols
 from torch import Tensor
 
 import boundflow as bf
-from boundflow.rules.normalisation import _normalised, _statistics, charged, layer_norm_backward
-from boundflow.sets import Set
+from boundflow.operators.normalisation import _normalised, _statistics, charged, layer_norm_backward
+from boundflow.sets.set import Set
 
 FAR = {torch.float32: 3e2, torch.float64: 3e6}  # how far inputs are from 0, in units of their spread
 EPS = 1e-5
@@ -28,7 +28,7 @@ def inside(found: Set, value: Tensor) -> bool:
     return bool(((found.bounds[0] <= value) & (value <= found.bounds[1])).all())
 
 
-@pytest.mark.parametrize("file", ["rules/normalisation.py"])
+@pytest.mark.parametrize("file", ["operators/normalisation.py"])
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 def test_radii_that_are_added(file: str, dtype: torch.dtype) -> None:
     """What is less than half a unit of a bound or of a radius is not lost."""
@@ -39,7 +39,7 @@ def test_radii_that_are_added(file: str, dtype: torch.dtype) -> None:
     assert holds(made, number(1) + exact(amount)) and holds(made, number(1) - exact(amount))
 
 
-@pytest.mark.parametrize("file", ["rules/normalisation.py"])
+@pytest.mark.parametrize("file", ["operators/normalisation.py"])
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("size", [4, 100])
 def test_variances_of_one_pass_and_of_two(file: str, size: int, dtype: torch.dtype) -> None:
@@ -55,7 +55,7 @@ def test_variances_of_one_pass_and_of_two(file: str, size: int, dtype: torch.dty
         assert inside(scale, torch.native_layer_norm(x, [size], None, None, EPS)[2])
 
 
-@pytest.mark.parametrize("file", ["rules/normalisation.py"])
+@pytest.mark.parametrize("file", ["operators/normalisation.py"])
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("size", [4, 100])
 def test_layers(file: str, size: int, dtype: torch.dtype) -> None:
@@ -74,7 +74,7 @@ def test_layers(file: str, size: int, dtype: torch.dtype) -> None:
         assert back is not None and inside(back, plain)
 
 
-@pytest.mark.parametrize("file", ["rules/normalisation.py"])
+@pytest.mark.parametrize("file", ["operators/normalisation.py"])
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 def test_fixed_statistics(file: str, dtype: torch.dtype) -> None:
     """Batch normalisation in evaluation mode, as PyTorch computes it and in exact arithmetic."""
@@ -93,7 +93,7 @@ def test_fixed_statistics(file: str, dtype: torch.dtype) -> None:
     assert inside(found.set, plain) and inside(found.set, x * scale - mean * scale)
 
 
-@pytest.mark.parametrize("file", ["rules/normalisation.py"])
+@pytest.mark.parametrize("file", ["operators/normalisation.py"])
 @pytest.mark.parametrize("variance", [0.26505687832832336, 0.2679751217365265])
 def test_gradients_of_fixed_statistics(file: str, variance: float) -> None:
     """``1 / sqrt(variance + eps)`` is rounded three times before it meets a gradient: these by almost two units."""

@@ -8,12 +8,12 @@ import torch
 from exact import ADVERSE, DTYPES, adverse, at_least, exact, total
 
 import boundflow as bf
-from boundflow import forms
-from boundflow.forms import Form, ball_form
-from boundflow.rows import Rows
 from boundflow.rules.structural import selected
-from boundflow.sample_axis import SampleAxis, Samples
-from boundflow.sets import Set
+from boundflow.sets import forms
+from boundflow.sets.forms import Form, ball_form
+from boundflow.sets.sample_axis import SampleAxis, Samples
+from boundflow.sets.set import Set
+from boundflow.symbols.rows import Rows
 from boundflow.threats import Linf
 
 SAMPLES, FEATURES = 5, 2

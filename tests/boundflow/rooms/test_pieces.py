@@ -10,15 +10,15 @@ import torch
 from exact import ADVERSE, DTYPES, NORMAL, UNIT, Exact, adverse, at_least, exact, number, total
 
 import boundflow as bf
-from boundflow import chunks
-from boundflow.budgets import Kind
-from boundflow.clean_state import Excess, OwnRows, without_own
-from boundflow.forms import Form
-from boundflow.rows import Rows
-from boundflow.sample_axis import SampleAxis, Samples
-from boundflow.sets import Set
-from boundflow.states import States
-from boundflow.thread_context import OUTWARD, using
+from boundflow.arithmetic.thread_context import OUTWARD, using
+from boundflow.fast.memory import batch_pieces
+from boundflow.rules.states import States
+from boundflow.sets.clean_state import Excess, OwnRows, without_own
+from boundflow.sets.forms import Form
+from boundflow.sets.sample_axis import SampleAxis, Samples
+from boundflow.sets.set import Set
+from boundflow.symbols.budgets import Kind
+from boundflow.symbols.rows import Rows
 from boundflow.threats import Linf
 
 SIZE = 24
@@ -128,7 +128,7 @@ def test_gradients_of_two_pieces_added_up(kind: str, dtype: torch.dtype) -> None
         sets.append(whole)
         forms.append(form)
     with using(replace(OUTWARD, pieces=2)):
-        both = chunks._sum(sets[0], sets[1])
+        both = batch_pieces._sum(sets[0], sets[1])
     assert both is not None and both.excess is not None and both.excess.radius is not None
     center, generators = (sum(exact(getattr(form, name)) for form in forms) for name in ("center", "generators"))
     off = np.abs(exact(both.form.center) - center) + total(np.abs(exact(both.form.generators) - generators))

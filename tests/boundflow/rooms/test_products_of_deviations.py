@@ -17,13 +17,22 @@ from symbol_rooms import Room, spaces
 from torch import Tensor, nn
 
 import boundflow as bf
-from boundflow import products_of_deviations, support, training
-from boundflow.budgets import Columns
-from boundflow.expansion import Expansion
-from boundflow.forms import Form
-from boundflow.products_of_deviations import Together, _times_power, operator_norm, second_order, smaller, together
+from boundflow.refinements import products_of_deviations
+from boundflow.refinements.products_of_deviations import (
+    Together,
+    _times_power,
+    operator_norm,
+    second_order,
+    smaller,
+    together,
+)
 from boundflow.rules import contractions
+from boundflow.sets.forms import Form
+from boundflow.symbols import support
+from boundflow.symbols.budgets import Columns
+from boundflow.symbols.expansion import Expansion
 from boundflow.threats import AtMost, Linf
+from boundflow.training import certified_training
 
 
 def matrix(room: Room, inner: int, width: int, seed: int, radius: float = 0.0) -> Form:
@@ -260,7 +269,7 @@ def test_it_is_made_once_for_all_pieces_of_a_batch(monkeypatch: pytest.MonkeyPat
         return together(form, expansion, columns)
 
     monkeypatch.setattr(support, "together", counted)
-    monkeypatch.setattr(training, "chunk_size", lambda *arguments: 20)
+    monkeypatch.setattr(certified_training, "chunk_size", lambda *arguments: 20)
     trained(Linf(0.02))
     assert len(made) == 2  # in the second and in the third step
     trained(AtMost(9, Linf(0.02)))

@@ -15,12 +15,12 @@ from exact_sets import affine, cancelling_rows, holds, narrow, symbols
 from torch import Tensor
 
 import boundflow as bf
+from boundflow.operators.constants import to_copy
+from boundflow.operators.optimizer_update import _descended
+from boundflow.operators.products import _reciprocal_ball, mul, square
 from boundflow.rules.bilinear import ball_product
-from boundflow.rules.constants import to_copy
-from boundflow.rules.descent import _descended
 from boundflow.rules.linear import Remembered
-from boundflow.rules.products import _reciprocal_ball, mul, square
-from boundflow.sets import point
+from boundflow.sets.set import point
 
 
 def digits(shape: tuple[int, ...], dtype: torch.dtype, size: float = 1.0, seed: int = 0) -> Tensor:
@@ -60,7 +60,7 @@ def test_products_of_balls(file: str, kind: str, moves: str, dtype: torch.dtype)
         assert np.all(np.abs(product(exact(a), exact(b)) - exact(center)) <= exact(radius))
 
 
-@pytest.mark.parametrize("file", ["rules/products.py"])
+@pytest.mark.parametrize("file", ["operators/products.py"])
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("domain", ["interval", "zonotope"])
 def test_squares(file: str, domain: str, dtype: torch.dtype) -> None:
@@ -73,14 +73,14 @@ def test_squares(file: str, domain: str, dtype: torch.dtype) -> None:
             assert holds(square(made), exact(x) ** 2)
 
 
-@pytest.mark.parametrize("file", ["rules/products.py"])
+@pytest.mark.parametrize("file", ["operators/products.py"])
 def test_factors_that_are_converted(file: str) -> None:
     """A number in float64 meets a set in float32: it stands for itself, not for what it is rounded to."""
     x, factor = digits((40,), torch.float32), torch.tensor(0.1, dtype=torch.float64)
     assert holds(mul(narrow(x), factor), exact(x) * number(0.1))
 
 
-@pytest.mark.parametrize("file", ["rules/products.py"])
+@pytest.mark.parametrize("file", ["operators/products.py"])
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 def test_reciprocals(file: str, dtype: torch.dtype) -> None:
     x = digits((40,), dtype)
@@ -89,7 +89,7 @@ def test_reciprocals(file: str, dtype: torch.dtype) -> None:
     assert holds(_reciprocal_ball(3.0, narrow(x[:1])), number(1) / number(3.0))
 
 
-@pytest.mark.parametrize("file", ["rules/constants.py"])
+@pytest.mark.parametrize("file", ["operators/constants.py"])
 @pytest.mark.parametrize("size", [1.0, 2.0**-140])
 @pytest.mark.parametrize("domain", ["interval", "zonotope"])
 def test_conversion_to_a_narrower_dtype(file: str, domain: str, size: float) -> None:
@@ -100,7 +100,7 @@ def test_conversion_to_a_narrower_dtype(file: str, domain: str, size: float) -> 
     assert holds(to_copy(made, dtype=torch.float32), exact(x))
 
 
-@pytest.mark.parametrize("file", ["rules/descent.py"])
+@pytest.mark.parametrize("file", ["operators/optimizer_update.py"])
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("decay", [0.0, 0.3])
 def test_updates_of_a_traced_step(file: str, decay: float, dtype: torch.dtype) -> None:
@@ -113,7 +113,7 @@ def test_updates_of_a_traced_step(file: str, decay: float, dtype: torch.dtype) -
         assert holds(found, exact(x) - exact(rate) * (exact(gradient) + number(decay) * exact(x)))
 
 
-@pytest.mark.parametrize("file", ["rules/randomness.py"])
+@pytest.mark.parametrize("file", ["operators/dropout_and_noise.py"])
 @pytest.mark.parametrize("share", [0.456, 0.728, 0.966])
 def test_dropout_divides_by_what_is_kept(file: str, share: float) -> None:
     """The mask is 1 / (1 - p), which float32 does not hold."""

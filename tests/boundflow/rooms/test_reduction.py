@@ -15,9 +15,9 @@ from exact import ADVERSE, DTYPES, NORMAL, Exact, adverse, exact, product, total
 from torch import Tensor
 
 import boundflow as bf
-from boundflow.forms import Form
-from boundflow.rows import Rows
-from boundflow.sets import Set
+from boundflow.sets.forms import Form
+from boundflow.sets.set import Set
+from boundflow.symbols.rows import Rows
 from boundflow.threats import Linf
 
 

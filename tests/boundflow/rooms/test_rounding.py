@@ -11,7 +11,7 @@ import torch
 from exact import ADVERSE, DTYPES, NORMAL, UNIT, adverse, at_least, exact, number, total
 
 from boundflow import rounding
-from boundflow.thread_context import OUTWARD, using
+from boundflow.arithmetic.thread_context import OUTWARD, using
 
 SIZE = 200
 

@@ -10,12 +10,12 @@ import torch
 from exact import DTYPES, NORMAL, adverse, at_least, exact, number, product, total
 
 import boundflow as bf
-from boundflow import codec
-from boundflow.certificate_files import over_deep_rows
-from boundflow.expansion import Expansion
-from boundflow.forms import Form
-from boundflow.rows import Rows
-from boundflow.sets import Set
+from boundflow.files import codec
+from boundflow.files.certificate_files import over_deep_rows
+from boundflow.sets.forms import Form
+from boundflow.sets.set import Set
+from boundflow.symbols.expansion import Expansion
+from boundflow.symbols.rows import Rows
 from boundflow.threats import Linf
 
 SIZE, DERIVED, DEEP = 8, 12, 9

@@ -19,13 +19,13 @@ from symbol_rooms import SAMPLES, Room, spaces
 from torch import Tensor
 
 import boundflow as bf
-from boundflow.budgets import Columns, Kind, Part
-from boundflow.forms import Form
-from boundflow.ranks import Ranks
-from boundflow.rows import Rows
-from boundflow.sample_axis import SampleAxis, Samples
-from boundflow.shares import Shares
-from boundflow.thread_context import using
+from boundflow.arithmetic.thread_context import using
+from boundflow.fast.processes.ranks import Ranks
+from boundflow.fast.processes.row_placement import Shares
+from boundflow.sets.forms import Form
+from boundflow.sets.sample_axis import SampleAxis, Samples
+from boundflow.symbols.budgets import Columns, Kind, Part
+from boundflow.symbols.rows import Rows
 from boundflow.threats import Linf
 
 

@@ -17,13 +17,13 @@ from symbol_rooms import Room, spaces
 from torch import Tensor, nn
 
 import boundflow as bf
-from boundflow.forms import Form
-from boundflow.largest_budgets import largest_budgets
-from boundflow.rows import Rows
-from boundflow.sets import Set
-from boundflow.smaller_threats import with_share
+from boundflow.analysis.largest_budgets import largest_budgets
+from boundflow.analysis.smaller_threats import with_share
+from boundflow.analysis.verified_rows import Fixed, _moved, with_fixed
+from boundflow.sets.forms import Form
+from boundflow.sets.set import Set
+from boundflow.symbols.rows import Rows
 from boundflow.threats import AtMost, Labels, Linf
-from boundflow.verified_rows import Fixed, _moved, with_fixed
 
 SIZE = 12
 

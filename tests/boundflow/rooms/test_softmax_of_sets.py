@@ -12,9 +12,9 @@ from exact import DTYPES, Exact, number
 from exact_sets import affine, cancelling_rows, holds, narrow, symbols
 from torch import Tensor
 
-from boundflow.forms import Form
-from boundflow.rules.softmax import log_softmax_last, softmax_last
-from boundflow.sets import Set
+from boundflow.operators.softmax import log_softmax_last, softmax_last
+from boundflow.sets.forms import Form
+from boundflow.sets.set import Set
 
 DIGITS = 60
 
@@ -32,7 +32,7 @@ def probabilities(logits: Tensor, logarithm: bool) -> Exact:
         return np.array([line(row) for row in logits.double().tolist()], dtype=object)
 
 
-@pytest.mark.parametrize("file", ["rules/softmax.py"])
+@pytest.mark.parametrize("file", ["operators/softmax.py"])
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("far", [0.0, 2.0**10, 2.0**20])
 @pytest.mark.parametrize("classes", [2, 3, 10])
@@ -45,7 +45,7 @@ def test_rows_that_reach_far(file: str, classes: int, far: float, dtype: torch.d
         assert holds(log_softmax_last(operand), probabilities(logits, True))
 
 
-@pytest.mark.parametrize("file", ["rules/softmax.py"])
+@pytest.mark.parametrize("file", ["operators/softmax.py"])
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("classes", [2, 3])
 def test_probabilities_that_underflow(file: str, classes: int, dtype: torch.dtype) -> None:

@@ -14,15 +14,15 @@ from exact_support import exact_support
 from torch import Tensor
 
 import boundflow as bf
-from boundflow import factored_support, processor_kernel
-from boundflow.budgets import Columns
-from boundflow.expansion import Expansion
-from boundflow.factored_support import groups, reach
-from boundflow.factors import Factors
-from boundflow.forms import Form
-from boundflow.rows import Rows
-from boundflow.sample_axis import SampleAxis, Samples
-from boundflow.streaming import BLOCK, Stream
+from boundflow.fast.support import factored_support, processor_kernel
+from boundflow.fast.support.factored_support import groups, reach
+from boundflow.fast.support.streaming import BLOCK, Stream
+from boundflow.sets.factors import Factors
+from boundflow.sets.forms import Form
+from boundflow.sets.sample_axis import SampleAxis, Samples
+from boundflow.symbols.budgets import Columns
+from boundflow.symbols.expansion import Expansion
+from boundflow.symbols.rows import Rows
 from boundflow.threats import L1, L2, AtMost, Labels, Linf, Threat
 
 UNIT32 = UNIT[torch.float32]

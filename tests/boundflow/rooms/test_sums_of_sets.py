@@ -10,12 +10,12 @@ from exact_sets import affine, cancelling_rows, holds, narrow, symbols
 from torch import Tensor
 
 import boundflow as bf
-from boundflow.clean_state import Remainder
-from boundflow.forms import Form
+from boundflow.operators.pooling import adaptive_avg_pool2d_backward, avg_pool2d_backward
 from boundflow.rules.linear import Remembered, add, lerp, mean, sum_
-from boundflow.rules.pooling import adaptive_avg_pool2d_backward, avg_pool2d_backward
-from boundflow.sample_axis import SampleAxis, Samples
-from boundflow.sets import Set, point
+from boundflow.sets.clean_state import Remainder
+from boundflow.sets.forms import Form
+from boundflow.sets.sample_axis import SampleAxis, Samples
+from boundflow.sets.set import Set, point
 
 COUNT = 300
 

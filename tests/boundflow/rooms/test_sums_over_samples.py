@@ -15,10 +15,10 @@ from exact import DTYPES, NORMAL, Exact, adverse, exact, product, total
 from torch import Tensor
 
 import boundflow as bf
-from boundflow.clean_state import Remainder
-from boundflow.forms import Form
-from boundflow.sample_axis import SampleAxis, Samples
-from boundflow.sets import Set
+from boundflow.sets.clean_state import Remainder
+from boundflow.sets.forms import Form
+from boundflow.sets.sample_axis import SampleAxis, Samples
+from boundflow.sets.set import Set
 from boundflow.threats import AtMost, Linf
 
 SIZE, BUDGET = 3, 2

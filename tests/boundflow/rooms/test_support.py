@@ -13,13 +13,13 @@ from exact_support import exact_support, own_term
 from symbol_rooms import SAMPLES, Room, spaces
 
 import boundflow as bf
-from boundflow import budgets, expansion
-from boundflow.budgets import Columns, Kind, OwnTerms, Part, box, few_largest, largest, term
-from boundflow.expansion import Expansion
-from boundflow.factors import Factors, Softened
-from boundflow.forms import Form
-from boundflow.rows import NO_ROWS, Rows
-from boundflow.sample_axis import SampleAxis, Samples
+from boundflow.sets.factors import Factors, Softened
+from boundflow.sets.forms import Form
+from boundflow.sets.sample_axis import SampleAxis, Samples
+from boundflow.symbols import budgets, expansion
+from boundflow.symbols.budgets import Columns, Kind, OwnTerms, Part, box, few_largest, largest, term
+from boundflow.symbols.expansion import Expansion
+from boundflow.symbols.rows import NO_ROWS, Rows
 
 LONG = 300  # terms of a sum: what they lose together is more than any term beside it pays for
 COUNT = 24

@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 
 import boundflow as bf
-from boundflow.rules.convolution import LIBRARIES, without_libraries
+from boundflow.operators.convolution import LIBRARIES, without_libraries
 
 
 def enabled() -> list[bool]:

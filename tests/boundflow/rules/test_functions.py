@@ -14,7 +14,8 @@ import torch
 import torch.nn.functional as F
 
 from boundflow import rounding
-from boundflow.rules import functions, slopes, unary
+from boundflow.operators import functions, slopes
+from boundflow.rules import unary
 from boundflow.rules.unary import Function
 
 flint = pytest.importorskip("flint")

@@ -14,7 +14,7 @@ from rule_examples import LAWFUL, bounded_result, copied, example, outputs, wide
 from sampling import SYMBOLS, Case, off_the_form, outside
 
 import boundflow as bf
-from boundflow.bounded import RULES, Rule
+from boundflow.tensor.bounded import RULES, Rule
 
 SEEDS = st.integers(0, 2**32 - 1)
 

@@ -7,8 +7,8 @@ import torch
 from sampling import SYMBOLS, Case
 
 import boundflow as bf
-from boundflow.rule_table import RULES, Rule
-from boundflow.sets import Set
+from boundflow.sets.set import Set
+from boundflow.tensor.rule_table import RULES, Rule
 
 from .test_laws import LAWFUL, bounded_result, example
 

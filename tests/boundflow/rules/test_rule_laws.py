@@ -14,9 +14,9 @@ from sampling import SYMBOLS, off_the_form, outside
 from tight_sampling import SubnormalCase, TightCase, TinyCase
 
 import boundflow as bf
-from boundflow.bounded import Rule
-from boundflow.forms import Form
-from boundflow.sets import Set
+from boundflow.sets.forms import Form
+from boundflow.sets.set import Set
+from boundflow.tensor.bounded import Rule
 
 
 @pytest.mark.parametrize("rule", LAWFUL, ids=lambda rule: str(rule.operator).removeprefix("aten."))
@@ -72,7 +72,7 @@ def judge(rule: Rule, case: TightCase) -> None:
                     assert not (why := off_the_form(result, value, case.xi[draw], case.all_rows)), why
 
 
-@pytest.mark.parametrize("file", ["rules/gates.py"])
+@pytest.mark.parametrize("file", ["operators/gates.py"])
 @pytest.mark.parametrize("kind", ["where", "gate", "tiny where", "tiny gate"])
 @settings(max_examples=12)
 @given(seed=st.integers(0, 2**32 - 1))

@@ -5,8 +5,8 @@ from fractions import Fraction
 import pytest
 import torch
 
-from boundflow.rules import upper_products
-from boundflow.rules.upper_products import upper_product
+from boundflow.refinements import upper_products
+from boundflow.refinements.upper_products import upper_product
 
 
 def narrow(x, y):

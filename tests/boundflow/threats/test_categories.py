@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from membership import left_alone
 
 import boundflow as bf
-from boundflow.bounded import Bounded
+from boundflow.tensor.bounded import Bounded
 
 T = bf.threats
 GROUPS, SAMPLES = [[0, 1], [2, 3, 4]], 6

@@ -17,8 +17,8 @@ from membership import left_alone, outside
 from poisons import Data, Poison
 
 import boundflow as bf
-from boundflow.bounded import Bounded
-from boundflow.support import Kind
+from boundflow.symbols.support import Kind
+from boundflow.tensor.bounded import Bounded
 
 T = bf.threats
 SAMPLES, DRAWS = 8, 12

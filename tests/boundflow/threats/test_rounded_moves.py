@@ -16,7 +16,7 @@ from membership import fractions, left_alone, outside
 from torch import Tensor
 
 import boundflow as bf
-from boundflow.bounded import Bounded
+from boundflow.tensor.bounded import Bounded
 
 T = bf.threats
 FLOAT64 = torch.float64

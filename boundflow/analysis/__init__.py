@@ -1,0 +1,1 @@
+"""What answers withstand and lean on, verified rows, and votes."""

@@ -1,0 +1,1 @@
+"""Floats and how they are widened, the arithmetic of a run, and numbers that were tuned."""

@@ -1,0 +1,1 @@
+"""Speed and memory: nothing here decides whether a bound is true."""

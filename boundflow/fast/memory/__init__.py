@@ -1,0 +1,1 @@
+"""What a run will hold, and batches in pieces that fit."""

@@ -1,0 +1,1 @@
+"""A training on several processes."""

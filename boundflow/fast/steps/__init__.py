@@ -1,0 +1,1 @@
+"""Steps that are traced once, compiled, and replayed."""

@@ -1,0 +1,1 @@
+"""Support functions of large products, streamed, and kernels for them."""

@@ -1,0 +1,222 @@
+"""`certify_optimum`: a certificate of the model that minimises a convex objective, whichever solver finds it.
+
+    F(Theta) = 1/n sum_i w_i loss(Theta x_i, y_i) + l2/2 |weights|^2
+
+    squared        1/2 |z - onehot(y)|^2, one output a class; for numbers 1/2 (z - y)^2
+    logistic       one output, classes 0 and 1
+    squared_hinge  1/2 max(0, 1 - (2 y - 1) z)^2, one output, classes 0 and 1; the intercept penalised
+    huber          numbers, one output, with its width; the intercept penalised
+
+The intercept of the head has no ridge unless ``penalise_bias``. scikit-learn's ``Ridge(alpha)`` is ``l2 = alpha / n``,
+``LogisticRegression(C)`` is ``l2 = 1 / (C n)``.
+"""
+
+from __future__ import annotations
+
+import copy
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ..arithmetic import rounding
+from ..errors import BoundFlowError, UnsafePrecision, UnsupportedProgram
+from ..same_program import identity
+from ..tensor.lift import Given
+from ..threats import Threat
+from ..version import __version__
+from .changes import Changes
+from .logit_bounds import Optimum
+from .logit_losses import Huber, Logistic, Loss, SquaredHinge
+from .optimum_certificate import OptimumCertificate, evaluated
+from .ranges import Observed
+from .squared import SquaredOptimum
+from .training_rows import Rows
+
+SQUARED = "squared"
+ALONE, SAME = 8, 2.0**-20  # rows whose features are made alone, too, and how near these must be
+LOSSES: dict[str, Callable[..., Loss]] = {"logistic": Logistic, "squared_hinge": SquaredHinge, "huber": Huber}
+
+
+class Mapped(nn.Module):
+    """A function of inputs as a module."""
+
+    def __init__(self, function: Callable[[Tensor], Tensor]):
+        super().__init__()
+        self.function = function
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.function(x)
+
+
+def certify_optimum(
+    head: nn.Linear,
+    data: tuple[Given, Given],
+    *,
+    threat: Threat,
+    loss: str = SQUARED,
+    l2: float | Sequence[float],
+    penalise_bias: bool = False,
+    features: nn.Module | Callable[[Tensor], Tensor] | None = None,
+    sample_weights: Given | None = None,
+    fitted: bool = False,
+    tolerance: float = 0.0,
+    width: float = 1.0,
+) -> OptimumCertificate:
+    """The certificate of the optimum on ``data = (inputs, targets)`` under a threat to labels or targets.
+
+    ``head`` is the last layer; it is fitted, or, with ``fitted``, taken as it is, and the gradient that it leaves is
+    charged. ``features`` make what the head sees, fixed and without looking at labels. ``tolerance``: no entry of the
+    gradient of the mean objective that a solver leaves on other data is larger. Several ``l2``: an answer is certain
+    only if it is the same for each.
+    """
+    begin = time.perf_counter()
+    rounding.require_gradual_underflow()
+    ridges = _ridges(l2)
+    module = _module(features)
+    x, y = torch.as_tensor(data[0]).detach(), torch.as_tensor(data[1]).detach().clone()
+    found = _features(module, x.double())
+    classes, targets = _targets(loss, head, y)
+    changes = Changes.of(threat, y if classes is None else y.long(), classes)
+    weights = None if sample_weights is None else torch.as_tensor(sample_weights).double()
+    optima: list[Optimum] = []
+    for ridge in ridges:
+        rows = Rows.of(found, weights, ridge * len(x), head.bias is not None, penalise_bias)
+        optima.append(_optimum(rows, changes, targets, loss, width, _given(head, rows) if fitted else None, tolerance))
+    if not fitted:
+        head = _fitted(head, optima[0])
+    nominal = evaluated(head) if module is None else nn.Sequential(evaluated(module), evaluated(head)).eval()
+    record = _record(locals() | {"ridges": ridges})
+    certificate = OptimumCertificate(nominal, None if module is None else evaluated(module), tuple(optima), record)
+    certificate.seconds = time.perf_counter() - begin
+    return certificate
+
+
+def _ridges(l2: float | Sequence[float]) -> list[float]:
+    ridges = [float(value) for value in (l2 if isinstance(l2, Sequence) else [l2])]
+    if not ridges or not all(0 < ridge < float("inf") for ridge in ridges):
+        raise ValueError(f"l2 must be above 0, since without a ridge one wrong label can move anything: got {l2!r}")
+    return ridges
+
+
+def _module(features: Any) -> nn.Module | None:
+    if features is None or isinstance(features, nn.Module):
+        return None if features is None else copy.deepcopy(features).double().eval()
+    return Mapped(features)
+
+
+def _features(module: nn.Module | None, x: Tensor) -> Tensor:
+    with torch.no_grad():
+        found: Tensor = x if module is None else module(x)
+        if found.dim() != 2 or len(found) != len(x):
+            raise ValueError(f"features must be a row for every sample, and not of shape {tuple(found.shape)}")
+        if module is not None:
+            _require_fixed(module, x, found)
+    return found.double()
+
+
+def _require_fixed(module: nn.Module, x: Tensor, found: Tensor) -> None:
+    """Refuse features that are others the second time, or in other company."""
+    if not torch.equal(module(x), found):
+        raise UnsupportedProgram("the features are others when they are made again: they draw, or keep something")
+    places = torch.linspace(0, len(x) - 1, min(len(x), ALONE)).long()
+    alone = torch.cat([module(x[place : place + 1]) for place in places.tolist()])
+    size = found.abs().amax(0) + torch.finfo(found.dtype).tiny
+    if not bool(((alone - found[places]).abs() <= SAME * size).all()):
+        raise UnsupportedProgram("the features of a row depend on the other rows: give features of one row at a time")
+
+
+def _targets(loss: str, head: nn.Linear, y: Tensor) -> tuple[int | None, Tensor]:
+    """How many classes there are (None: numbers), and what the outputs are to be, (n, outputs) or (n)."""
+    if loss != SQUARED and loss not in LOSSES:
+        raise ValueError(f"loss must be one of {', '.join((SQUARED, *LOSSES))}, and not {loss!r}")
+    outputs = head.out_features
+    if y.dim() != 1:
+        raise ValueError(f"targets must be one class number or one number a sample, and not of shape {tuple(y.shape)}")
+    if loss == SQUARED and not y.is_floating_point():
+        _check_classes(y, outputs)
+        return outputs, torch.nn.functional.one_hot(y.long(), outputs).double()
+    if outputs != 1:
+        raise ValueError(f"{loss} is for a head with one output, and this one has {outputs}")
+    if loss == "huber" or loss == SQUARED:
+        if not bool(torch.isfinite(y).all()):
+            raise ValueError("a target is NaN or infinite")
+        return None, y.double().unsqueeze(1) if loss == SQUARED else y.double()
+    _check_classes(y, 2)
+    return 2, y.double()
+
+
+def _check_classes(y: Tensor, classes: int) -> None:
+    if classes < 2:
+        raise ValueError("squared loss on classes needs a head with one output for each of them")
+    if y.is_floating_point() or not bool(((y >= 0) & (y < classes)).all()):
+        raise ValueError(f"classes must be whole numbers from 0 to {classes - 1}")
+
+
+def _optimum(
+    rows: Rows, changes: Changes, targets: Tensor, loss: str, width: float, given: Tensor | None, tolerance: float
+) -> Optimum:
+    if loss == SQUARED:
+        return SquaredOptimum.of(rows, changes, targets, given, tolerance)
+    made = Huber(width) if loss == "huber" else LOSSES[loss]()
+    if made.penalised and rows.free_intercept:
+        raise BoundFlowError(f"{loss} with a free intercept can have several optima: say penalise_bias=True")
+    if len(changes.clauses) != 1:
+        raise BoundFlowError(f"{loss} is for one budget: write AtMost(k, Labels()), or use loss='squared'")
+    return Observed.of(rows, changes, targets, made, given, tolerance)
+
+
+def _given(head: nn.Linear, rows: Rows) -> Tensor:
+    weights = head.weight.detach().double()
+    if head.bias is not None:
+        weights = torch.cat((weights, head.bias.detach().double()[:, None]), 1)
+    if weights.shape[1] != rows.width:
+        raise ValueError(f"the head takes {head.in_features} features, and there are {rows.width} columns")
+    return weights / rows.scale
+
+
+def _fitted(head: nn.Linear, optimum: Optimum) -> nn.Linear:
+    weights = optimum.weights * optimum.rows.scale
+    if not bool(torch.isfinite(weights).all()):
+        raise UnsafePrecision("the optimum was not found: a larger l2 makes it unique and near")
+    made = copy.deepcopy(head).double()
+    with torch.no_grad():
+        made.weight.copy_(weights[:, : head.in_features])
+        if made.bias is not None:
+            made.bias.copy_(weights[:, -1])
+    return made
+
+
+def _record(given: dict[str, Any]) -> dict[str, Any]:
+    """What the certificate rests on."""
+    x, y, module, threat = given["x"], given["y"], given["module"], given["threat"]
+    parts = {
+        "data": identity.of_tensors(x, y),
+        "features": identity.of_value(None if module is None else (identity.of_model(module), module.state_dict())),
+        "threat": identity.of_value(threat),
+        "objective": identity.of_value(
+            (given["loss"], given["ridges"], given["penalise_bias"], given["width"], given["weights"])
+        ),
+        "solver": identity.of_value((given["fitted"], given["tolerance"])),
+        **{f"{identity.VERSION}{name}": version for name, version in identity.versions().items()},
+    }
+    return {
+        "way": "optimum",
+        "version": __version__,
+        "task": "regression" if given["classes"] is None else "classification",
+        "samples": len(x),
+        "input_shape": list(x.shape[1:]),
+        "threat": repr(threat),
+        "loss": given["loss"],
+        "l2": given["ridges"],
+        "penalise_bias": given["penalise_bias"],
+        "tolerance": given["tolerance"],
+        "rounding": rounding.mode(),
+        "identity": parts,
+        "statement": (
+            f"for every solver whose weights leave no entry of the gradient above {given['tolerance']:g} "
+            "on whichever of these datasets it is given"
+        ),
+    }

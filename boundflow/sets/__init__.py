@@ -1,0 +1,1 @@
+"""Sets as values: affine forms, products by their factors, whose samples stand where, what clean samples are."""

@@ -1,0 +1,1 @@
+"""What generator rows stand for: owners and budgets, derived symbols, support functions, reduction."""
