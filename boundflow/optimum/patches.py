@@ -56,11 +56,11 @@ class PatchFeatures(nn.Module):
     def _roots(self, images: Tensor) -> Tensor:
         height, width = (side - self.size + 1 for side in images.shape[2:])
         step = max(1, PIECE // (height * width * len(self.centers)))
-        return torch.cat([self._sums(part, height, width) for part in images.split(step)]).sqrt()
+        return torch.cat([self._sums(part, height, width) for part in torch.split(images, step)]).sqrt()
 
     def _sums(self, images: Tensor, height: int, width: int) -> Tensor:
         far = _distances((_patches(images, self.size) - self.mean) @ self.whitening, self.centers)
-        near = (far.mean(-1, keepdim=True) - far).clamp_min(0.0).unflatten(1, (height, width))
+        near = (far.mean(-1, keepdim=True) - far).clamp_min(0.0).view(len(images), height, width, -1)
         halves = (near[:, : height // 2], near[:, height // 2 :])
         quarters = [part for half in halves for part in (half[:, :, : width // 2], half[:, :, width // 2 :])]
         return torch.cat([quarter.sum((1, 2)) for quarter in quarters], 1)
@@ -81,7 +81,7 @@ def _drawn(images: Tensor, size: int, generator: torch.Generator) -> Tensor:
     few = min(places, -(-DRAWN // len(images)))
     chosen = torch.randperm(len(images), generator=generator)[: -(-DRAWN // few)].to(images.device)
     parts = []
-    for part in images[chosen].split(1000):
+    for part in torch.split(images[chosen], 1000):
         which = torch.rand(len(part), places, generator=generator).topk(few, 1).indices.to(images.device)
         patches = _patches(part, size)
         parts.append(patches.gather(1, which[..., None].expand(-1, -1, patches.shape[2])).flatten(0, 1))
@@ -91,14 +91,15 @@ def _drawn(images: Tensor, size: int, generator: torch.Generator) -> Tensor:
 def _whitening(points: Tensor) -> Tensor:
     """The matrix after which centered points vary alike in all directions in which they vary much."""
     values, vectors = torch.linalg.eigh(points.T @ points / len(points))
-    return vectors * (values.clamp_min(0.0) + WHITE).rsqrt() @ vectors.T
+    found: Tensor = vectors * (values.clamp_min(0.0) + WHITE).rsqrt() @ vectors.T
+    return found
 
 
 def k_means(points: Tensor, first: Tensor) -> Tensor:
     """Centers by Lloyd's steps, from some of the points; one that is nearest to none stays where it is."""
     found = points[first]
     for _ in range(ROUNDS):
-        pieces = points.split(max(1, PIECE // len(found)))
+        pieces = torch.split(points, max(1, PIECE // len(found)))
         nearest = torch.cat([_distances(piece, found).argmin(1) for piece in pieces])
         sums = torch.zeros_like(found).index_add_(0, nearest, points)
         sizes = torch.bincount(nearest, minlength=len(found))[:, None]
