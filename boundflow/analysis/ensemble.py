@@ -25,6 +25,7 @@ import torch
 from torch import Tensor, nn
 
 from ..answers.certificate import Certificate, load
+from ..answers.prediction import threat_to_inputs
 from ..errors import BoundFlowError, DifferentRuns, WrongContent
 from ..operators.losses import as_targets
 from ..same_program import identity
@@ -142,7 +143,7 @@ class Ensemble:
         tell: Callable[[int, int], None] = lambda done, total: None,
     ) -> Vote:
         """The vote on inputs of which every feature may have moved by at most ``epsilon``, or under another threat."""
-        threat = threat if threat is not None else Linf(epsilon, clip)
+        threat = threat_to_inputs(epsilon, clip, threat)
         labels, stands = [], []
         for number, certificates in enumerate(self.members):
             found = withstands(certificates, x, threat=threat, over="k", chunk=chunk)

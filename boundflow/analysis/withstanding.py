@@ -19,11 +19,11 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from ..answers.prediction import classes, share
+from ..answers.prediction import classes, share, threat_to_inputs
 from ..errors import BoundFlowError, DifferentRuns
 from ..same_program import identity
 from ..same_program.batch_independence import samples_meet
-from ..threats import Linf, Threat
+from ..threats import Threat
 from .largest_budgets import fits, is_linear, largest_budgets
 from .smaller_threats import Levels, levels, require_tracked
 
@@ -108,7 +108,7 @@ def withstands(
     if any(found.count and found.unit != unit for found in asked):
         raise DifferentRuns("these certificates measure what was changed in different units")
     first = asked[0].certificate
-    threat = threat if threat is not None else Linf(epsilon, clip)
+    threat = threat_to_inputs(epsilon, clip, threat)
     x = first._checked(x, threat)
     if samples_meet(first.nominal, threat.observed(x), training=False):
         raise BoundFlowError(

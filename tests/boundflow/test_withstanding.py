@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from fractions import Fraction
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -366,6 +367,21 @@ def test_questions_that_have_no_answer() -> None:
     numbers = bf.certify(model, (x, x[:, :1]), threat=Linf(0.1), loss="mse", optimizer_options={"lr": 0.1})
     with pytest.raises(bf.BoundFlowError, match="classes"):
         numbers.withstands(points())
+
+
+@pytest.mark.parametrize("also", [{"epsilon": 0.5}, {"clip": (0.0, 1.0)}], ids=["epsilon", "clip"])
+def test_a_radius_beside_a_threat_to_the_inputs_is_refused(also: dict[str, Any]) -> None:
+    """However many certificates are asked: the radius was passed over where there were several, or a vote."""
+    x, y = task(20)
+    runs = [bf.certify(network(), (x, y), threat=flips(k), **RECIPE) for k in (1, 2)]
+    inputs, asked = points(4), {"threat": Linf(0.0), **also}
+    vote = bf.Ensemble.of([[runs[0]]], (x, y), [torch.arange(20)])
+    for ask in (runs[0].withstands, partial(bf.withstands, runs), vote.predict, vote.withstands):
+        with pytest.raises(ValueError, match="not both"):
+            ask(inputs, **asked)
+    for draw in (runs[0].curve, partial(bf.curve, runs), vote.curve):
+        with pytest.raises(ValueError, match="not both"):
+            draw(inputs, torch.zeros(4), **asked)
 
 
 def test_a_void_set_withstands_nothing() -> None:
