@@ -250,12 +250,14 @@ def check_attack(found: Data, beside: Beside) -> None:
 def check_audit(found: Data, beside: Beside) -> None:
     """It explains some of the test samples, by rows of the training data."""
     headline, rows = beside.evaluation["headline"], found["checklist"]["rows"]
+    unlikely = found.get("suspects", {"rows": []})["rows"]
     samples, before = headline["samples"], found.get("certified_before", found["certified"])
     require(found["data"] is None and found["samples"] == samples, "it is about another number of test samples")
     require(0 <= found["audited"] <= samples, "it explains more predictions than there are")
     require(before <= found["certified"] <= samples, "rows that were checked took predictions away")
-    require(len(rows) <= found["budget"], "it lists more rows than were to be checked")
+    require(len(rows) <= found["budget"] >= len(unlikely), "it lists more rows than were to be checked")
     require_shares(found["unowned_share"], *(row["share"] for row in (*rows, *(found["columns"] or ()))))
+    require_shares(*(row["probability"] for row in unlikely if "probability" in row))
     if samples:
         here, there = before / samples, headline["certified"] / samples
         require_near(here, there, samples, "number of certified predictions")

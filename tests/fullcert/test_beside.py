@@ -28,7 +28,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
         assert run_main(*train) == 0
         assert run_main("attack", out, "--attacks", "influence", "--targets", 1, "--quiet") == 0
         assert run_main("certify", out, "--withstands", "--quiet") == 0
-        assert run_main("audit", out, "--report", "--quiet") == 0
+        assert run_main("audit", out, "--suspects", "--report", "--quiet") == 0
     flags = ("--dataset", "iris", "--flip-labels", 1, "--members", 2, "--steps", 2, "--quiet")
     assert run_main("train", *flags, "--out", folder / "vote") == 0
     signing.make_key(folder / "key")
@@ -169,6 +169,8 @@ IMPOSSIBLE: list[tuple[str, str, Callable[[Data], object]]] = [
     ("audit.json", "more predictions than there are", lambda data: data.update(audited=31)),
     ("audit.json", "more rows than were to be checked", lambda data: data.update(budget=0)),
     ("audit.json", "between 0 and 1", lambda data: data["checklist"]["rows"][0].update(share=3.0)),
+    ("audit.json", "more rows than were to be checked", lambda data: data["suspects"].update(rows=[{}] * 51)),
+    ("audit.json", "between 0 and 1", lambda data: data["suspects"]["rows"][0].update(probability=3.0)),
     ("evaluation.json", "headline counts otherwise", lambda data: data["headline"].update(certified=30)),
     ("evaluation.json", "accuracy of its headline", lambda data: data["headline"].update(certified_accuracy=1.0)),
     ("evaluation.json", "robustness of its headline", lambda data: data["headline"].update(certified_robustness=1.0)),

@@ -803,9 +803,13 @@ AUDIT = {
     "audited": 20,
     "unowned_share": 0.25,
     "columns": [{"column": "age", "share": 0.75}, {"column": "hours", "share": 0.25}],
-    "checklist": {"claim": "If these 2 rows prove as recorded, 3 more predictions are certain.", "rows": [
-        {"line": 17, "sample": 3, "share": 0.2}, {"sample": 8, "id": "A-8", "share": 0.1}]},
-}  # fmt: skip
+    "checklist": {
+        "question": "Which rows to check so that more predictions are settled?",
+        "claim": "If these 2 rows prove as recorded, 3 more predictions are certain.",
+        "rows": [{"line": 17, "sample": 3, "share": 0.2}, {"sample": 8, "id": "A-8", "share": 0.1}],
+    },
+}
+UNLIKELY = {"question": "Which rows have a label that is unlikely?", "score": "The probability that a fit gives."}
 
 
 def test_an_audit_has_a_section_of_its_own(opened: Opened) -> None:
@@ -818,13 +822,44 @@ def test_an_audit_has_a_section_of_its_own(opened: Opened) -> None:
 @pytest.mark.parametrize("width", [1280, 390])
 def test_rows_to_check_say_what_is_missing_in_them(opened: Opened, width: int) -> None:
     rows = [*AUDIT["checklist"]["rows"], {"line": 9, "sample": 1, "share": 0.3, "missing": ["Einkommen", "Beruf"]}]
-    listed = {"claim": "A forecast.", "rows": rows}
+    listed = {**AUDIT["checklist"], "claim": "A forecast.", "rows": rows}
     page = opened(evaluation(), width=width, beside={"audit": {**AUDIT, "audited": 1, "checklist": listed}})
     table = page.locator("#audit table")
     assert table.locator("th").all_inner_texts()[2] == "Missing"
     assert table.locator("tbody td:nth-child(3)").all_inner_texts() == ["", "", "Einkommen, Beruf"]
     expect(page.locator("#audit .lead")).to_contain_text("What 1 prediction leans on")
     assert overflow(page) <= 0
+
+
+@pytest.mark.parametrize("width", [1280, 390])
+def test_each_list_of_an_audit_stands_under_its_question(opened: Opened, width: int) -> None:
+    """Rows whose label is unlikely are another list than those whose checking settles predictions."""
+    rows = [
+        {"line": 9, "id": f"K-{k}", "label": "ja", "probability": k / 100, "likely": "nein", "recorded": {}}
+        for k in range(30)
+    ]
+    page = opened(evaluation(), width=width, beside={"audit": {**AUDIT, "suspects": {**UNLIKELY, "rows": rows}}})
+    asked = [AUDIT["checklist"]["question"], UNLIKELY["question"]]
+    assert page.locator("#audit h3").all_inner_texts() == asked
+    first, second = page.locator("#audit table").all()
+    assert first.locator("tbody tr").count() == 2 and second.locator("tbody tr").count() == 20
+    assert second.locator("tbody tr").nth(3).locator("td").all_inner_texts() == [
+        "4",
+        "K-3, line 9",
+        "ja",
+        "nein",
+        "3.0\u00a0%",
+    ]
+    expect(page.locator("#audit")).to_contain_text("10 more are in audit.json")
+    expect(page.locator("#audit")).to_contain_text("certifies nothing")
+    assert overflow(page) <= 0
+
+
+def test_unlikely_values_of_a_regression() -> None:
+    rows = [{"sample": 4, "value": 90.0, "expected": 12.5, "deviations": 7.25, "recorded": {}}]
+    page = report.render(evaluation(), {"audit": {**AUDIT, "suspects": {**UNLIKELY, "rows": rows}}})
+    assert "Deviations off" in page and ">90<" in page and ">12.5<" in page and ">7.25<" in page
+    assert UNLIKELY["question"] not in report.render(evaluation(), {"audit": AUDIT})
 
 
 def voted(rows: int = 60) -> dict[str, Any]:

@@ -163,7 +163,10 @@ def test_both_lists_say_which_question_they_answer(command: Command, run: Path, 
         line = shown.index(question)
         assert shown[line + 1].startswith("┏")  # the list follows
     assert "Northcutt" in told["suspects"]["score"] and "Northcutt" in " ".join(shown)
-    assert command("audit", run, "--budget", "12", "--suspects", "--out", out, "--quiet").code == 0
+    assert command("audit", run, "--budget", "12", "--suspects", "--out", out, "--report", "--quiet").code == 0
+    page = (run / "report.html").read_text()
+    assert page.index(settles) < page.index("Training rows to check")
+    assert page.index(unlikely) < page.index("Training rows with unlikely labels")
     table = people(300)
     for file in (out, tmp_path / "check-suspects.csv"):
         rows = list(csv.DictReader(file.read_text().splitlines()))
