@@ -271,7 +271,7 @@ def _moved(recipe: Recipe, epsilon: float) -> Threat | None:
         return Linf(epsilon, clip=data.valid)
     unit = torch.finfo(recipe.dtype).eps
     subject = threats.Subject(data.test.inputs, encoding, data.classes, data.valid, unit, *recipe.reaches())
-    return threats.moved(subject, epsilon) if encoding.numbers else None
+    return threats.moved(subject, epsilon, recipe.options) if encoding.numbers else None
 
 
 def layers(certificate: bf.Certificate) -> list[dict[str, Any]]:

@@ -62,7 +62,8 @@ class Options:
     )
     valid: tuple[str, ...] = option(
         (),
-        "COLUMN=LOW:HIGH: what is no number from LOW to HIGH is read as missing. Can be repeated.",
+        "COLUMN=LOW:HIGH: what is no number from LOW to HIGH is read as missing, and no number is moved out of it. Can "
+        "be repeated.",
         DATA,
         metavar="COLUMN=...",
     )

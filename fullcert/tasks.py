@@ -21,7 +21,7 @@ from fullcert.fitting import Moves
 from fullcert.mistakes import Mistake
 from fullcert.options import Options, flag_of
 from fullcert.tables import LARGEST, Table, as_words
-from fullcert.threats import parse_ranges, parse_tolerances
+from fullcert.threats import parse_ranges, parse_tolerances, valid_ranges
 
 TEST, VALIDATION = 5, 10  # one in so many
 FOR_TABLES = (
@@ -78,7 +78,7 @@ def load(options: Options) -> Task:
         return from_tables(options, train, test, str(options.target))
     if options.dataset == "adult":
         train, test = (
-            Table(_typed(columns, options), Path("adult")).within(ranges_of(options))
+            Table(_typed(columns, options), Path("adult")).within(valid_ranges(options))
             for columns in datasets.adult_columns(Path(options.data_dir))
         )
         return from_tables(options, train, test, "income")
@@ -101,20 +101,8 @@ def dialect_of(options: Options) -> Dialect:
 
 def read(options: Options, path: Path, said: Said = UNSAID) -> Table:
     """A table of a run, with its dates as numbers; written as those of the run are, as far as nothing else is said."""
-    table = tables.read(path, said.over(dialect_of(options))).within(ranges_of(options))
+    table = tables.read(path, said.over(dialect_of(options))).within(valid_ranges(options))
     return table.with_dates(parse_dates(options.dates))
-
-
-def ranges_of(options: Options) -> dict[str, tuple[float, float]]:
-    """The numbers that can stand in a column, where that was said."""
-    found: dict[str, tuple[float, float]] = {}
-    for name, pair in parse_ranges(options.valid, "--valid").items():
-        if pair is None or pair[0] > pair[1]:
-            raise Mistake(f"--valid must be COLUMN=LOW:HIGH, such as {name}=17:90")
-        if name in parse_dates(options.dates) or name in options.categorical or name == options.id:
-            raise Mistake(f"--valid {name} is for numbers, and that column holds dates, categories or ids")
-        found[name] = pair
-    return found
 
 
 def from_tables(options: Options, train: Table, test: Table | None, target: str) -> Task:

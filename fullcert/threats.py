@@ -3,6 +3,7 @@
 For a table, tolerances and ranges are in the units of their column, as they stand in the file; the inputs of the
 network are scaled, so they are scaled too, and widened by what scaling a moved value can be off by. `--epsilon` is in
 units of the scaled columns there, and moves numbers only: a category does not move, it is another one or it is not.
+No number leaves what --valid says can stand in its column: beyond it the cell would be read as missing.
 """
 
 from collections.abc import Sequence
@@ -31,6 +32,7 @@ from fullcert.mistakes import Mistake
 from fullcert.options import Options
 from fullcert.tables import LARGEST
 
+Ranges = dict[str, tuple[float, float]]  # by column, in its units
 CLEAN = Linf(0.0)
 LEAST = 1e-30  # the least scaled move: less is nothing beside the roundings of float32
 
@@ -123,9 +125,9 @@ def _features(
     options: Options, subject: Subject, epsilon: float, tolerance: Sequence[str], any_category: Sequence[str]
 ) -> list[Threat]:
     """Changes of the features."""
-    threats: list[Threat] = [moved(subject, epsilon)] if epsilon else []
+    threats: list[Threat] = [moved(subject, epsilon, options)] if epsilon else []
     if tolerance:
-        threats.append(_tolerance(subject, _table(subject, "--tolerance"), parse_tolerances(tolerance)))
+        threats.append(_tolerance(subject, _table(subject, "--tolerance"), parse_tolerances(tolerance), options))
     for name in any_category:
         encoding = _table(subject, "--any-category")
         if not isinstance(encoding.column(name), Words):
@@ -144,7 +146,7 @@ def _categories(name: str, encoding: Encoding, flag: str) -> list[int]:
     return places
 
 
-def moved(subject: Subject, epsilon: float) -> Threat:
+def moved(subject: Subject, epsilon: float, options: Options) -> Threat:
     """Every number moved; one-hot columns stay."""
     if subject.encoding is None or subject.inputs.ndim != 2:
         return Linf(epsilon, clip=subject.valid)
@@ -156,10 +158,13 @@ def moved(subject: Subject, epsilon: float) -> Threat:
         [place] = subject.encoding.places(column.name)
         offset = abs(column.center) / column.scale  # a number that was moved is written, and read again
         amounts[place] = rounding.scaled_move(epsilon, float(subject.reach[place]), offset, subject.unit)
-    return Linf(amounts).on(features=subject.encoding.numbers)
+    kept = _kept(subject, subject.encoding, options)
+    free = [place for place in subject.encoding.numbers if place not in kept]
+    threats: list[Threat] = [Linf(amounts).on(features=free)] if free else []
+    return _all(threats + [Linf(amounts, clip=ends).on(features=[place]) for place, ends in kept.items()])
 
 
-def _tolerance(subject: Subject, encoding: Encoding, amounts: Amounts) -> Threat:
+def _tolerance(subject: Subject, encoding: Encoding, amounts: Amounts, options: Options) -> Threat:
     moves: dict[int, Any] = {}
     for name in amounts.names:
         column, (place, *others) = encoding.column(name), encoding.places(name)
@@ -174,7 +179,42 @@ def _tolerance(subject: Subject, encoding: Encoding, amounts: Amounts) -> Threat
             moves[place] = f"{100 * rounding.scaled_share(amounts.relative[name], subject.unit):.17g}%"
         else:
             moves[place] = _scaled(amounts.absolute[name], column, float(subject.reach[place]), subject.unit)
-    return Tolerance(moves)
+    kept = _kept(subject, encoding, options, amounts.names)
+    free = {place: move for place, move in moves.items() if place not in kept}
+    threats: list[Threat] = [Tolerance(free)] if free else []
+    return _all(threats + [Tolerance({p: moves[p]}, clip=ends).on(features=[p]) for p, ends in kept.items()])
+
+
+def _kept(
+    subject: Subject, encoding: Encoding, options: Options, names: Sequence[str] | None = None
+) -> dict[int, tuple[float, float]]:
+    """The ends of each input of a number that --valid keeps in a range, of these columns or of all.
+
+    What is moved must stand in its range to begin with, and a missing cell, too, wherever it may stand.
+    """
+    kept, missing = {}, parse_ranges(options.missing, "--missing")
+    for name, (low, high) in valid_ranges(options).items():
+        column = next((column for column in encoding.columns if column.name == name), None)
+        if not isinstance(column, Number) or (names is not None and name not in names):
+            continue
+        [place] = encoding.places(name)
+        first, last = _ends((low, high), column, subject.unit)
+        cells, lost = subject.inputs[:, place], missing.get(name) or (low, high)
+        if bool(((cells < first) | (cells > last)).any()) or min(lost) < low or max(lost) > high:
+            flag = "--missing" if name in missing else "--impute"
+            told = f"--valid {name}={told_number(low)}:{told_number(high)}"
+            raise Mistake(
+                f"{flag} {name} fills cells with numbers that {told} excludes, and the column is moved: narrow it"
+            )
+        kept[place] = first, last
+    return kept
+
+
+def _ends(pair: tuple[float, float], column: Number, unit: float) -> tuple[float, float]:
+    """A range of a column among the scaled values, widened by what scaling can be off by."""
+    low, high = sorted(scaled(column, np.array(pair)).tolist())
+    off = _scaled(0.0, column, max(abs(low), abs(high)), unit)
+    return low - off, high + off
 
 
 def _scaled(move: float, column: Number | Target, largest: float, unit: float) -> float:
@@ -234,6 +274,18 @@ def parse_ranges(ranges: Sequence[str], flag: str, example: str = "age=17:90") -
     return found
 
 
+def valid_ranges(options: Options) -> Ranges:
+    """The numbers that can stand in a column, where that was said."""
+    found: Ranges = {}
+    for name, pair in parse_ranges(options.valid, "--valid").items():
+        if pair is None or pair[0] > pair[1]:
+            raise Mistake(f"--valid must be COLUMN=LOW:HIGH, such as {name}=17:90")
+        if name in parse_dates(options.dates) or name in options.categorical or name == options.id:
+            raise Mistake(f"--valid {name} is for numbers, and that column holds dates, categories or ids")
+        found[name] = pair
+    return found
+
+
 # --- labels, presence, missing values -----------------------------------------------------------------------------
 
 
@@ -244,6 +296,11 @@ def _flipped(options: Options, subject: Subject) -> Threat | None:
         if not options.target_tolerance:
             return None
         target = _table(subject, "--target-tolerance").target
+        if target.name in valid_ranges(options):
+            raise Mistake(
+                f"--target-tolerance could move a target out of --valid {target.name}, where its row has none: "
+                "leave out one of them"
+            )
         return Labels(epsilon=_scaled(options.target_tolerance, target, subject.target_reach, subject.unit))
     if options.target_tolerance:
         raise Mistake("--target-tolerance is for --regression; for classes use --flip-labels")
@@ -282,9 +339,7 @@ def _filled_in(options: Options, subject: Subject) -> Threat | None:
             continue
         if given is None or not isinstance(column, Number):
             raise Mistake(f"--missing {name}: the training rows hold no value from which a range could be taken")
-        low, high = sorted(scaled(column, np.array(given)).tolist())
-        off = _scaled(0.0, column, max(abs(low), abs(high)), subject.unit)
-        ranges[places[0]] = low - off, high + off
+        ranges[places[0]] = _ends(given, column, subject.unit)
         numbers += places
     # holes in the inputs of categories are not for a range to fill
     return _all([*unknown, *([Missing(ranges).on(features=numbers)] if numbers else [])])
@@ -295,7 +350,8 @@ def _filled_in(options: Options, subject: Subject) -> Threat | None:
 
 def training_words(options: Options, count: int, table: bool) -> str:
     """What was done to ``count`` training samples, of a table or not: "No one who ... could have ..."."""
-    where, deeds = " in every training sample", _deeds(options.epsilon, options.tolerance, options.any_category, table)
+    deeds = _deeds(options, options.epsilon, options.tolerance, options.any_category, table)
+    where = " in every training sample"
     if options.at_most is not None:
         where = f" in at most {options.at_most:,} of the {count:,} training samples"
         where = f",{where} altogether" if len(deeds) > 1 else where  # one budget for all deeds, not one for each
@@ -318,23 +374,33 @@ def training_words(options: Options, count: int, table: bool) -> str:
 
 def test_words(options: Options, table: bool) -> str:
     """What was done to a test input; nothing if it is as it was."""
-    deeds = _deeds(options.test_epsilon, options.test_tolerance, (), table)
+    deeds = _deeds(options, options.test_epsilon, options.test_tolerance, (), table)
     return f"{_joined(deeds)} in the test input" if deeds else ""
 
 
-def _deeds(epsilon: float, tolerance: Sequence[str], any_category: Sequence[str], table: bool) -> list[str]:
-    told = []
+def _deeds(
+    options: Options, epsilon: float, tolerance: Sequence[str], any_category: Sequence[str], table: bool
+) -> list[str]:
+    told, valid = [], valid_ranges(options)
+    for name in (options.target, *options.ignore):
+        valid.pop(str(name), None)
+    within = {name: f"{name} within {told_number(low)} to {told_number(high)}" for name, (low, high) in valid.items()}
     if epsilon:
         what = "every number, in units of its column's scale," if table else "every feature"
-        told.append(f"moved {what} by up to {told_number(epsilon)}")
+        told.append(f"moved {what} by up to {told_number(epsilon)}{_kept_words([*within.values()])}")
     if tolerance:
         amounts = parse_tolerances(tolerance)
         phrases = [f"{name} by up to {told_number(amount)}" for name, amount in amounts.absolute.items()]
         phrases += [f"{name} by up to {100 * share:.15g} %" for name, share in amounts.relative.items()]
-        told.append(f"moved {_joined(phrases)}")
+        kept = [within[name] for name in amounts.names if name in within]
+        told.append(f"moved {_joined(phrases)}{_kept_words(kept)}")
     if any_category:
         told.append(f"put any category into {_joined(list(any_category))}")
     return told
+
+
+def _kept_words(within: list[str]) -> str:
+    return f" ({_joined(within)})" if within else ""
 
 
 def _told_range(missing: str, known: str, options: Options) -> str:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from commands import Command, people, write_csv
+from commands import Command, people, sentence, write_csv
 
 from fullcert import dates, threats
 from fullcert.dialects import Dialect
@@ -218,3 +218,47 @@ def test_what_is_no_number_in_the_range_is_missing(command: Command, tmp_path: P
     for words, said in (("hours=60:10", "LOW:HIGH"), ("hours", "LOW:HIGH"), ("wage=1:2", "no column 'wage'")):
         assert said in command("train", "--data", path, *SHORT, "--valid", words).err
     assert "is for numbers" in command("train", *flags, "--categorical", "hours").err
+
+
+@pytest.mark.parametrize(
+    ("how", "amount", "share"),
+    [({"tolerance": ("hours=30",)}, 30, 0), ({"tolerance": ("hours=80%",)}, 0, 0.8), ({"epsilon": 1.5}, 24, 0)],
+    ids=["units", "share", "epsilon"],
+)
+def test_what_is_moved_stays_in_its_valid_range(
+    how: dict[str, Any], amount: float, share: float, tmp_path: Path
+) -> None:
+    """Beyond it a cell is read as missing, so the claim "moved hours by up to 30" was not true of such a file.
+
+    Trained on files whose hours were moved to the ends, as the command reads them, the plain model is in the set.
+    """
+    columns = people(60)
+    columns["hours"] = np.clip([float(cell) for cell in columns["hours"]], 10, 60).tolist()
+    given = {"valid": ("hours=10:60",), "scale": ("hours=0:16", "age=32:32"), "steps": 2, **how}
+    recipe = Recipe(options(write_csv(tmp_path / "t.csv", columns), **given))
+    assert "(hours within 10 to 60) in every training sample" in recipe.threats.training_words
+    wide = Recipe(options(tmp_path / "t.csv", **{**given, "valid": ()}))
+    assert "within" not in wide.threats.training_words
+    certificate, loose = recipe.certify([]), wide.certify([])
+    [place] = recipe.task.encoding.places("hours")
+    weights = [next(one.model.parameters()).set.bounds[:, 0, place] for one in (certificate, loose)]
+    assert weights[0][1] - weights[0][0] < weights[1][1] - weights[1][0]
+    hours = np.array(columns["hours"])
+    for direction in (-1, 1, np.where(np.arange(60) % 2, 1, -1)):
+        poisoned = {**columns, "hours": np.clip(hours + direction * (amount + share * hours), 10, 60).tolist()}
+        plain = Recipe(options(write_csv(tmp_path / "p.csv", poisoned), **{**given, "tolerance": (), "epsilon": 0.0}))
+        found = plain.certify([])
+        for inside, one in zip(certificate.model.parameters(), found.nominal.parameters(), strict=True):
+            assert bool(((inside.set.bounds[0] <= one) & (one <= inside.set.bounds[1])).all())
+
+
+def test_what_cannot_stay_in_its_valid_range_is_refused(command: Command, tmp_path: Path) -> None:
+    columns = people(60)
+    columns["hours"][3] = ""
+    flags = ("--data", write_csv(tmp_path / "t.csv", columns), *SHORT, "--valid", "hours=0:100")
+    for filled in (("--missing", "hours=0:120"), ("--impute", "hours=300")):
+        said = sentence(command("train", *flags, *filled, "--tolerance", "hours=1"))
+        assert f"{filled[0]} hours fills cells" in said and "--valid hours=0:100 excludes" in said
+        assert command("train", *flags, *filled).code == 0  # where nothing is moved, it may have been anything
+    pay = ("--target", "pay", "--regression", "--ignore", "hours", "--valid", "pay=0:100", "--target-tolerance", "1")
+    assert "--valid pay" in sentence(command("train", "--data", tmp_path / "t.csv", *pay, "--quiet"))
