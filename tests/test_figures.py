@@ -18,8 +18,7 @@ import figures  # noqa: E402
 # whole pages that a command writes from rows, and formulas and notes of what was measured while the library was built
 WRITTEN = {"bench.md", "gap.md", "reproduce.md", "programs.md"}
 # pages whose figures came from runs of hours, and have no rows yet: to be measured again, one by one
-BY_HAND = {"design.md", "wrong-labels.md", "suspicious-table.md", "scikit-learn.md", "features.md"}
-BY_HAND |= {"dirty-and-clean.md"}  # of a benchmark that writes no file here
+BY_HAND = {"wrong-labels.md", "suspicious-table.md"}
 
 DIGITS, WORDS = r"\d[\d.,]*", r"(?:half an?|one|two|three|four|five|six|seven|eight|nine|ten|twenty|thirty)"
 TIME = r"(?:seconds?|minutes?|hours?|milliseconds?|plain steps)"
