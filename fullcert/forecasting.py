@@ -46,9 +46,14 @@ UNKNOWN_ON_A_GPU = 0.2
 COMPILED = 0.1
 
 
+def training_of(recipe: Recipe) -> Training:
+    """The training of a command, as `bf.certify` is given it."""
+    return Training(recipe.initial, recipe.observed(), recipe.program(), recipe.threats.training)
+
+
 def seconds(recipe: Recipe, clock: Clock = time.perf_counter) -> float | None:
     """How long the training of a command will take, or None where it is not worth asking."""
-    return of(Training(recipe.initial, recipe.observed(), recipe.program(), recipe.threats.training), clock)
+    return of(training_of(recipe), clock)
 
 
 def of(training: Training, clock: Clock = time.perf_counter) -> float | None:
@@ -57,14 +62,35 @@ def of(training: Training, clock: Clock = time.perf_counter) -> float | None:
     visits = training.steps * training.size
     if visits < WORTH and visits * scalars * training.recipe.order < WORTH_ROWS:
         return None
-    numbers = scalars * scalars * training.recipe.order if training.recipe.domain == "zonotope" else 0
-    if numbers > (LARGE_ON_A_GPU if training.on_gpu else LARGE) and training.steps < STEPS_OF_TRIALS / SMALL_PART:
+    if has_long_steps(training) and training.steps < STEPS_OF_TRIALS / SMALL_PART:
         return None
     try:
         found = (_on_a_gpu if training.on_gpu else _on_a_processor)(training, Plan.of(training), clock)
         return None if found is None else found.seconds()
     except (ValueError, bf.BoundFlowError, Mistake):  # what is wrong with a recipe is said by the run itself
         return None
+
+
+def has_long_steps(training: Training) -> bool:
+    """Whether a step takes seconds on however few samples, so that trials would be a large part of a short run."""
+    scalars = sum(parameter.numel() for parameter in training.model.parameters() if parameter.requires_grad)
+    numbers = scalars * scalars * training.recipe.order if training.recipe.domain == "zonotope" else 0
+    return numbers > (LARGE_ON_A_GPU if training.on_gpu else LARGE)
+
+
+def warning(training: Training) -> str | None:
+    """What a run with long steps and no forecast says instead, before its first step; not where it has few of them."""
+    recipe = training.recipe
+    if not has_long_steps(training) or training.steps < STEPS_OF_TRIALS:
+        return None
+    scalars = sum(parameter.numel() for parameter in training.model.parameters() if parameter.requires_grad)
+    return (
+        f"no forecast: a zonotope of {scalars:,} trained numbers has up to {recipe.order * scalars:,} rows of errors, "
+        f"all of which go through the network with each of {training.size:,} samples in each of {training.steps:,} "
+        "steps: seconds to minutes a step, by the machine. After two steps the bar says what is left. --order 1, fewer "
+        "--steps, a smaller --batch-size or network, and --frozen layers take less; --domain interval takes next to "
+        "nothing, and certifies less"
+    )
 
 
 def _on_a_gpu(training: Training, plan: Plan, clock: Clock) -> "Forecast":

@@ -214,9 +214,11 @@ def _checked(spec: str, model: nn.Module, shape: tuple[int, ...], outputs: int) 
         )
     if not isinstance(wide, Tensor) or tuple(wide.shape) != (2, outputs):
         given = f"shape {tuple(wide.shape)}" if isinstance(wide, Tensor) else f"type {type(wide).__name__}"
+        two = isinstance(wide, Tensor) and tuple(wide.shape) == (2, 2) and outputs == 1
         raise Mistake(
             f"the model of {spec} answers two inputs of shape {shape} with an output of {given}: "
             f"it must be a tensor of shape (2, {outputs})"
+            + (", since two classes need one output; --loss ce takes two" if two else "")
         )
     model = model.double()
     with _told(spec, asked):

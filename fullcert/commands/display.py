@@ -30,10 +30,11 @@ class Following(NamedTuple):
 
 
 @contextmanager
-def following(log: StepLog, hidden: bool, forecast: str = "") -> Iterator[Following]:
+def following(log: StepLog, hidden: bool, forecast: str = "", order: int = 0) -> Iterator[Following]:
     """A bar on standard error: the steps, the loss at the center of the set, the mean width, and how good it is.
 
-    Until the first step is made it says what was forecast, and then how much time is left at the pace of this run.
+    Until the first step is made it says what was forecast, and then how much time is left at the pace of this run; with
+    an order, where steps take as long as they have rows.
     """
     columns = (TextColumn("training"), BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[told]}"))
     with Progress(*columns, TimeElapsedColumn(), console=Console(stderr=True), disable=hidden) as bar:
@@ -45,7 +46,7 @@ def following(log: StepLog, hidden: bool, forecast: str = "") -> Iterator[Follow
             told = f"loss {step.loss:.3f}, width {step.width:.0e}"
             if log.latest:
                 told += f", certified {share(log.latest['certified_accuracy'])}"  # more would not fit in 80 columns
-            left = (time.monotonic() - began) / max(1, step.number - first) * (step.total - step.number)
+            left = (time.monotonic() - began) * still_to_do(first, step.number, step.total, order)
             told += f", {timedelta(seconds=round(left))} left" if step.number < step.total else ""
             bar.update(task, completed=step.number, total=step.total, told=told)
 
@@ -54,6 +55,15 @@ def following(log: StepLog, hidden: bool, forecast: str = "") -> Iterator[Follow
                 bar.console.print(sentence, highlight=False, markup=False)
 
         yield Following(update, tell)
+
+
+def still_to_do(first: int, done: int, total: int, order: int) -> float:
+    """What is left of a run that began after its ``first`` steps, as a multiple of what it has done.
+
+    Each step adds as many rows of errors as there are scalars, up to ``order`` for each, and takes as long as it has.
+    """
+    rows = [1 + min(order, step) for step in range(total)]
+    return sum(rows[done:]) / max(1, sum(rows[first:done]))
 
 
 @contextmanager

@@ -106,8 +106,8 @@ def performed(recipe: Any, lock: Any, resume: bool, tensorboard: Path | None, qu
         identity.of_value(recipe.identity)[:16],
     )
     several = processes.several()
-    forecast = "" if quiet or several else forecast_of(recipe)
-    with log, board_of(tensorboard, recipe, log) as board, following(log, hidden=quiet, forecast=forecast) as bar:
+    forecast, order = ("", 0) if quiet or several else forecast_of(recipe)
+    with log, board_of(tensorboard, recipe, log) as board, following(log, quiet, forecast, order) as bar:
         callbacks = [*([lock.check] if lock else []), log, *([board] if board else []), bar.update]
         file = folder / runs.CHECKPOINT if folder else None
         certificate = recipe.certify(callbacks, file, resume, distributed=several, tell=bar.tell)
@@ -178,14 +178,25 @@ def voted(recipe: Any, lock: Any, quiet: bool) -> dict[str, Any]:
     return metrics
 
 
-def forecast_of(recipe: Any) -> str:
-    """How long training will take, in words, where that is long enough to be asked."""
+def forecast_of(recipe: Any) -> tuple[str, int]:
+    """How long training will take, in words, where that is long enough to be asked.
+
+    And the order of the zonotopes where steps are long and grow with it: there is no forecast then, and a warning.
+    """
+    from rich.console import Console
+
     from fullcert import forecasting
     from fullcert.commands.display import working
 
     with working("forecasting", hidden=False):
         expected = forecasting.seconds(recipe)
-    return "" if expected is None else f"{forecasting.told(expected)}, then testing"
+    if expected is not None:
+        return f"{forecasting.told(expected)}, then testing", 0
+    warning = forecasting.warning(forecasting.training_of(recipe))
+    if warning is None:
+        return "", 0
+    Console(stderr=True).print(f"fullcert: {warning}", highlight=False, markup=False)
+    return "", recipe.options.order
 
 
 def told(metrics: dict[str, Any], out: Path | None, json: str | None, quiet: bool) -> None:

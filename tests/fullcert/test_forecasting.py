@@ -10,6 +10,7 @@ from torch import nn
 
 import boundflow as bf
 from fullcert import forecasting, trials
+from fullcert.commands import display
 from fullcert.forecasting import Forecast, fitted, shortest
 from fullcert.options import resolve
 from fullcert.training import Recipe
@@ -248,6 +249,27 @@ def test_asking_never_takes_as_long_as_the_run(monkeypatch: pytest.MonkeyPatch) 
     assert forecasting.of(training(samples=24, epochs=100), ticking()) is not None
     slow = ticking()
     assert forecasting.of(training(samples=24, epochs=5, domain="interval"), lambda: 1e3 * slow()) is None
+
+
+def test_a_run_with_long_steps_says_so_before_the_first() -> None:
+    """Two convolutions on zonotopes ran for 25 minutes without a word of how long it takes, or what takes less."""
+    model = torch.nn.Sequential(torch.nn.Linear(2, 1100), torch.nn.Linear(1100, 1)).double()
+    long = replace(training(samples=24, epochs=12, order=5), model=model)
+    assert forecasting.of(long, ticking()) is None
+    said = forecasting.warning(long)
+    assert said is not None and "4,401 trained numbers has up to 22,005 rows" in said and "--order 1" in said
+    assert "each of 24 samples in each of 12 steps" in said and "--domain interval" in said
+    assert (
+        forecasting.warning(replace(long, recipe=replace(long.recipe, epochs=2))) is None
+    )  # as the rule for pixels has
+    assert forecasting.warning(replace(long, recipe=replace(long.recipe, domain="interval"))) is None
+    assert forecasting.warning(training(samples=24, epochs=12)) is None
+
+
+def test_what_is_left_goes_by_the_rows_of_each_step() -> None:
+    assert display.still_to_do(0, 2, 12, 0) == 5 and display.still_to_do(4, 6, 12, 0) == 3
+    assert display.still_to_do(0, 2, 4, 5) == (3 + 4) / (1 + 2) and display.still_to_do(0, 4, 4, 5) == 0
+    assert display.still_to_do(0, 1, 12, 5) == (2 + 3 + 4 + 5 + 6 * 7) / 1 and display.still_to_do(3, 3, 12, 5) > 0
 
 
 def test_what_cannot_be_bounded_has_no_forecast() -> None:

@@ -160,6 +160,13 @@ def test_a_mistake_is_one_sentence(tmp_path: Path, code: str, sentence: str) -> 
     assert "import" not in code or set(sys.modules) == names  # a file that failed is not remembered
 
 
+def test_two_outputs_for_two_classes_are_told_what_takes_them(tmp_path: Path) -> None:
+    """`fullcert validate --outputs 2` had said that it can be certified."""
+    path = written(tmp_path, "def make(): return nn.Linear(4, 2)")
+    with pytest.raises(Mistake, match=r"shape \(2, 1\), since two classes need one output; --loss ce takes two$"):
+        build_model(f"{path}:make", (4,), 1)
+
+
 def test_the_line_is_found_however_the_path_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     written(tmp_path, "def make():\n    raise KeyError('lost')\n")
     monkeypatch.chdir(tmp_path)
