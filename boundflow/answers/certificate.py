@@ -139,7 +139,8 @@ class Certificate:
     def verified(self, samples: Given, cells: Given | None = None) -> Certificate:
         """The certificate where these training samples are known to be as recorded: nothing is trained again.
 
-        ``cells`` are their inputs (samples, *shape) with values where they were missing (NaN leaves a cell open).
+        ``cells`` are their inputs (samples, *shape), read where they were missing (NaN leaves a cell open): that all
+        else stands there as recorded is what is said by verifying a sample, and is not compared.
         """
         return self._with_fixed(numbers_of(samples, self.record.get("samples", np.inf)), cells, stand_in=False)
 

@@ -193,6 +193,10 @@ def test_cells_and_masks_that_contradict_are_refused() -> None:
     cut.verified([0], [[1.0, 0.0]])
     with pytest.raises(ValueError, match="sample 0: 0.9 in column 0, where 1 was recorded"):
         cut.verified([0], [[0.9, 0.0]])
+    # what a cell may be off by is a millionth of how far it can move
+    near = bf.certify(model, (x[2:], y[2:]), threat=T.Linf(1e-4, clip=(0.0, 1.0)), **recipe)
+    with pytest.raises(ValueError, match="a verified sample is as it was recorded"):
+        near.verified([0], [[1 - 5e-7, 0.0]])
 
 
 @pytest.mark.parametrize("size", [None, 10], ids=["all at once", "in batches"])

@@ -358,6 +358,7 @@ def test_published_mnist() -> None:
     data = datasets.load("mnist-1-7", DATA, seed=0)
     assert len(data.train.labels) + len(data.validation.labels) == 6742 + 6265 and len(data.validation.labels) == 1000
     assert np.bincount(data.test.labels).tolist() == [1135, 1028]
+    assert data.train.inputs.shape[1:] == datasets.ABOUT["mnist"].shape
     train, test = mnist.read_mnist(DATA)
     assert train[0].shape == (60000, 1, 28, 28) and np.bincount(train[1])[[0, 6]].tolist() == [5923, 5918]
     assert test[0].shape == (10000, 1, 28, 28) and np.bincount(test[1])[[0, 6]].tolist() == [980, 958]

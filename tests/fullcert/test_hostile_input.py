@@ -320,6 +320,17 @@ def test_gzip_bombs(tmp_path: Path) -> None:
     assert "damaged" in told(lambda: cars.read_table(tmp_path / "cars.csv"))
 
 
+def test_an_array_that_is_cut_off(tmp_path: Path) -> None:
+    """Fewer bytes than its axes say, more, and no axis at all."""
+    for content in (
+        b"\0\0\x08\x01" + (3).to_bytes(4) + b"12",
+        b"\0\0\x08\x01" + (1).to_bytes(4) + b"12",
+        b"\0\0\x08\0a",
+    ):
+        (tmp_path / "array.gz").write_bytes(gzip.compress(content))
+        assert "damaged" in told(lambda: mnist.read_idx(tmp_path / "array.gz", "mnist")), content
+
+
 def test_a_table_of_cars_with_too_few_cells(tmp_path: Path) -> None:
     (tmp_path / "cars.csv").write_text("mpg,cylinders\n" + "1\n" * cars.ROWS)
     assert "damaged" in told(lambda: cars.read_table(tmp_path / "cars.csv"))

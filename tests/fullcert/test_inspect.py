@@ -10,7 +10,8 @@ import pytest
 from commands import Command, people, sentence, write_csv
 from messy import messy_cells, write_messy
 
-from fullcert.inspecting import inspected
+from fullcert.dialects import Dialect
+from fullcert.inspecting import inspected, threat
 from fullcert.mistakes import Mistake
 from fullcert.questions import Finding
 
@@ -100,6 +101,19 @@ def test_stand_ins_codes_and_rare_classes(tmp_path: Path) -> None:
     table["income"][0] = "unclear"
     findings = inspected(write_csv(tmp_path / "t.csv", table), target="income").findings
     assert {(f.column, f.kind) for f in findings} >= {("hours", "stand-in"), ("zip", "code"), ("income", "few rows")}
+
+
+@pytest.mark.parametrize("value", [-1, -9, -99, -999, -9999, 99, 999, 9999, 99999])
+def test_every_stand_in_is_asked_about(value: int, tmp_path: Path) -> None:
+    table = people(60)
+    table["hours"] = [value if row % 9 == 0 else 20 + row % 14 for row in range(60)]
+    findings = inspected(write_csv(tmp_path / "t.csv", table), target="income").findings
+    assert ("hours", "stand-in") in {(f.column, f.kind) for f in findings}
+
+
+def test_one_label_in_a_thousand_is_proposed_to_be_wrong() -> None:
+    for rows, flips in ((10, 1), (1999, 1), (2000, 2), (3000, 3)):
+        assert threat(["a"] * rows, Dialect(), regression=False) == {"flip_labels": flips}
 
 
 def test_numbers_of_eight_digits_are_dates_where_their_years_are_of_our_time(tmp_path: Path) -> None:

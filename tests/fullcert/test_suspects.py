@@ -200,6 +200,13 @@ def test_suspects_of_numbers_and_of_built_in_datasets(command: Command, tmp_path
     first = told["rows"][0]
     assert first["line"] == 42 and first["value"] == pytest.approx(90) and first["deviations"] > 5
     assert abs(first["expected"]) < 20 and "Cook" in told["score"]
+    given = {"data": str(path), "target": "pay", "regression": True, "target_tolerance": 0.1}
+    train = tasks.load(resolve(given, {})).data.train
+    scores = suspects.of_values(train.inputs, train.labels)
+    pay = np.array([row["value"] for row in told["rows"]])
+    scale, center = np.polyfit(train.labels[scores.first(5)], pay, 1)  # from what is trained on to the table
+    assert scale != pytest.approx(1, abs=0.2)
+    assert [row["expected"] for row in told["rows"]] == pytest.approx(scores.expected[scores.first(5)] * scale + center)
     assert run_main("train", "--dataset", "iris", "--flip-labels", "1", "--quiet", "--out", tmp_path / "iris") == 0
     result = command("audit", tmp_path / "iris", "--budget", "3", "--suspects", "--json", "-", "--quiet")
     for row in json.loads(result.out)["suspects"]["rows"]:
