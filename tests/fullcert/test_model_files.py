@@ -215,6 +215,8 @@ def test_a_run_with_a_network_of_the_user_is_asked_like_any_other(command: Comma
     net, quick = f"{written(tmp_path, NET)}:make", ("--flip-labels", "1", "--steps", "2", "--quiet")
     assert command("train", "--dataset", "two-moons", "--model", net, *quick, "--out", tmp_path / "moons").code == 0
     assert command("certify", tmp_path / "moons", "--withstands", "--quiet").code == 0
+    attacked = command("attack", tmp_path / "moons", "--attacks", "random-corners", "--targets", "1", "--quiet")
+    assert attacked.code == 0, attacked.err
     table = write_csv(tmp_path / "people.csv", people(60))
     vote = ("--data", table, "--target", "income", "--ignore", "pay", "--members", "2", "--model", net)
     assert command("train", *vote, *quick, "--out", tmp_path / "vote").code == 0

@@ -196,7 +196,10 @@ def test_suspects_of_numbers_and_of_built_in_datasets(command: Command, tmp_path
     flags = ("--target", "pay", "--regression", "--target-tolerance", "0.1", "--steps", "2", "--quiet")
     assert run_main("train", "--data", path, *flags, "--out", tmp_path / "run") == 0
     result = command("audit", tmp_path / "run", "--budget", "5", "--suspects", "--json", "-", "--quiet")
-    told = json.loads(result.out)["suspects"]
+    audit = json.loads(result.out)
+    reach = [prediction["reach"] for prediction in audit["predictions"]]  # in units of the table, as the widths are
+    assert len(reach) == audit["audited"] and np.mean(reach) == pytest.approx(audit["checklist"]["width_before"])
+    told = audit["suspects"]
     first = told["rows"][0]
     assert first["line"] == 42 and first["value"] == pytest.approx(90) and first["deviations"] > 5
     assert abs(first["expected"]) < 20 and "Cook" in told["score"]
