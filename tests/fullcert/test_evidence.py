@@ -138,13 +138,22 @@ def test_a_headline_of_another_machine_is_near(run: Path) -> None:
 def test_a_run_of_another_machine(command: Command, run: Path) -> None:
     """Another version, another last digit: the bounds are compared, and the setting is named."""
 
-    def made_elsewhere(record: Any, tensors: dict[str, torch.Tensor]) -> Any:
-        record["torch"] = "2.11.0"
+    def another_digit(record: Any, tensors: dict[str, torch.Tensor]) -> Any:
         for name in [name for name in tensors if name.startswith("bounds.")]:
             ends = torch.tensor([-1.0, 1.0]).view(2, *(1,) * (tensors[name].dim() - 1)).to(tensors[name])
             tensors[name] = tensors[name] * (1 + 1e-15 * ends * tensors[name].sign())
         return record
 
+    def made_elsewhere(record: Any, tensors: dict[str, torch.Tensor]) -> Any:
+        return another_digit({**record, "torch": "2.11.0"}, tensors)
+
+    kept = (run / CERTIFICATE).read_bytes()
+    forged(run / CERTIFICATE, certificate_files.KEY, another_digit, run / CERTIFICATE)
+    taken_over(run)
+    for asked, expected in ((), 3), (("--elsewhere",), 0), (("--device", "cpu"), 0):
+        code, checks = verified(command, run, "--rerun", *asked)
+        assert code == expected and ("made elsewhere" in checks["rerun"]["detail"]) is (not code), asked
+    (run / CERTIFICATE).write_bytes(kept)
     forged(run / CERTIFICATE, certificate_files.KEY, made_elsewhere, run / CERTIFICATE)
     taken_over(run)
     code, checks = verified(command, run, "--rerun")

@@ -666,6 +666,10 @@ def test_unscaled_features_are_scaled_where_that_is_covered() -> None:
         warnings.simplefilter("ignore", NothingCertified)
         moved = CertifiedClassifier(epsilon=0.01).fit(x, y)
     assert moved.certificate_.record["preprocessing"] == "none by the estimator"
+    with warnings.catch_warnings():  # somebody's own network is given what somebody gives
+        warnings.simplefilter("ignore")
+        own = CertifiedClassifier(model=torch.nn.Linear(13, 3).double(), flip_labels=1, epochs=1).fit(x, y)
+    assert own.certificate_.record["preprocessing"] == "none by the estimator"
 
 
 class Kind(NamedTuple):
