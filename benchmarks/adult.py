@@ -23,8 +23,8 @@ from typing import Any
 
 import numpy as np
 
-from fullcert.datasets import adult_columns
-from fullcert.mistakes import Mistake
+from fullcert.data.datasets import adult_columns
+from fullcert.system.mistakes import Mistake
 
 FLIPS = 50
 CASES: dict[str, tuple[str, ...]] = {

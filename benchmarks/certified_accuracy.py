@@ -20,8 +20,8 @@ from typing import Any
 
 import torch
 
-from fullcert.mistakes import Mistake
 from fullcert.reproduce.best import AGT, CASES, FULLCERT, Setting, measure
+from fullcert.system.mistakes import Mistake
 
 __all__ = ["AGT", "CASES", "FULLCERT", "Setting", "measure"]  # what tests use besides
 

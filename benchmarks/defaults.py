@@ -1,8 +1,8 @@
 """What a newcomer gets with defaults alone, beside the best recipe we know for the same network and threat.
 
 Each setting is what `fullcert train` is called with: a dataset, a network, a domain and an epsilon; how it is trained
-goes by the rules of `fullcert/recipes.py`. The best recipes were found on validation sets, for one epsilon each. No
-setting may certify nothing where its best recipe certifies more than half.
+goes by the rules of `fullcert/experiment/recipes.py`. The best recipes were found on validation sets, for one epsilon
+each. No setting may certify nothing where its best recipe certifies more than half.
 
     python benchmarks/defaults.py --json out.json
     BOUNDFLOW_DATA=folder-with-mnist python benchmarks/defaults.py --dataset mnist-1-7 --best
@@ -19,9 +19,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from fullcert.evaluation import on_test
-from fullcert.options import resolve
-from fullcert.training import Recipe
+from fullcert.experiment.options import resolve
+from fullcert.experiment.training import Recipe
+from fullcert.results.evaluation import on_test
 
 
 @dataclass(frozen=True)

@@ -29,11 +29,11 @@ from torch import Tensor, nn
 
 import boundflow as bf
 from boundflow.attacks import ATTACKS
-from fullcert import training
-from fullcert.datasets import load
-from fullcert.mistakes import Mistake
-from fullcert.options import resolve
+from fullcert.data.datasets import load
+from fullcert.experiment import training
+from fullcert.experiment.options import resolve
 from fullcert.reproduce import agt, best
+from fullcert.system.mistakes import Mistake
 
 QUICK = {"samples": 300, "test": 60, "targets": 10, "steps": 2, "restarts": 1}
 HIDDEN = 8  # units of a hidden layer at most, of a small cut

@@ -14,8 +14,9 @@ from pathlib import Path
 import numpy as np
 import test_suspects as test
 
-from fullcert import suspects, tasks
-from fullcert.options import resolve
+from fullcert.data import suspects
+from fullcert.experiment import tasks
+from fullcert.experiment.options import resolve
 
 
 def row(name: str, rows: tuple[np.ndarray, np.ndarray], seed: int) -> dict[str, int | str]:

@@ -29,8 +29,8 @@ import boundflow as bf
 from boundflow.analysis.ensemble import partition
 from boundflow.threats import AtMost, Labels
 from fullcert.baselines import dpa
-from fullcert.datasets import load
-from fullcert.mistakes import Mistake
+from fullcert.data.datasets import load
+from fullcert.system.mistakes import Mistake
 
 CLASSES = 10
 BUDGETS = (0, 4, 16, 64)

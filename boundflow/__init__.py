@@ -1,8 +1,9 @@
 """BoundFlow: a set of tensors is a tensor, so PyTorch's own training loop runs on sets, soundly."""
 
-from .same_program import namesake
+from .same_program import former_paths, namesake
 
 namesake.require_ours()  # before anything of another package could be taken for ours
+former_paths.install(__name__)  # before any room is imported
 
 from . import errors, rules, threats
 from .analysis.audit import Audit, Checklist
@@ -36,7 +37,6 @@ from .errors import (
 )
 from .operators import losses
 from .optimum import OptimumCertificate, certify_optimum
-from .same_program import former_paths
 from .same_program.tripwire import check
 from .symbols.space import Symbols
 from .tensor.bounded import Bounded
@@ -104,4 +104,4 @@ __all__ = [
     "withstands",
 ]
 
-former_paths.install(__name__)
+former_paths.keep_public_names(__name__)

@@ -5,22 +5,24 @@ The application on top of the library `boundflow`. This file imports nothing of 
 
 from importlib.util import find_spec, module_from_spec, spec_from_file_location
 from pathlib import Path
+from types import ModuleType
 
 
-def _require_library() -> None:
-    """Refuse another package called boundflow in place of the library, which is looked at without importing it."""
+def _of_library(name: str) -> ModuleType:
+    """A file of the library that imports nothing of it. Another package called boundflow in its place is refused."""
     library = find_spec("boundflow")
-    file = Path(library.origin).parent / "same_program" / "namesake.py" if library and library.origin else None
+    file = Path(library.origin).parent / "same_program" / f"{name}.py" if library and library.origin else None
     if file is None or not file.is_file():
         raise ImportError(
             "the library boundflow, which is distributed together with fullcert, is not here, or another package of "
             "that name is: run `pip uninstall boundflow`, then install fullcert again from its repository or its wheel"
         )
-    spec = spec_from_file_location("boundflow_namesake", file)
+    spec = spec_from_file_location(f"boundflow_{name}", file)
     assert spec is not None and spec.loader is not None
     module = module_from_spec(spec)
     spec.loader.exec_module(module)
-    module.require_ours()
+    return module
 
 
-_require_library()
+_of_library("namesake").require_ours()
+_of_library("former_paths").install(__name__)

@@ -1,5 +1,5 @@
 """`python -m fullcert` is the command `fullcert`."""
 
-from fullcert.command import main
+from fullcert.cli.command import main
 
 main()

@@ -27,9 +27,9 @@ import boundflow as bf
 from boundflow.sets.forms import Form
 from boundflow.sets.set import Set
 from boundflow.threats import Linf
-from fullcert import ball_training, evidence, poisoning
-from fullcert.options import resolve
-from fullcert.training import Recipe
+from fullcert.evidence import ball_training, poisoning, retraining
+from fullcert.experiment.options import resolve
+from fullcert.experiment.training import Recipe
 
 Balls = list[Any]
 LINES = 600  # of a batch
@@ -246,7 +246,7 @@ def trained(count: int, seed: int) -> int:
         recipe = Recipe(resolve({**chosen, **fixed, "frozen": 0, "seed": seed + number, "test_epsilon": 0.0}, {}))
         kept = recipe.certify([])
         assert kept.model is not None
-        x, y = evidence.observed(recipe)
+        x, y = retraining.observed(recipe)
         random = np.random.default_rng([seed, number])
         data = poisoning.member(recipe.threats.training, x, y, recipe.data.classes, random)
         wrong = 0

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fullcert.command import main
+from fullcert.cli.command import main
 
 
 class Result(NamedTuple):

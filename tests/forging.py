@@ -8,9 +8,9 @@ from typing import Any
 from torch import Tensor
 
 from boundflow.files import certificate_files, sealed_files
-from fullcert import identity, runs
-from fullcert.beside import Beside
-from fullcert.options import read_options
+from fullcert.experiment import identity, runs
+from fullcert.experiment.options import read_options
+from fullcert.results.beside import Beside
 
 Record = dict[str, Any]
 Tensors = dict[str, Tensor]

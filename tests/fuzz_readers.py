@@ -25,7 +25,7 @@ from pathlib import Path
 from readers import NAMES, File, Readers, Unwritable
 
 import boundflow as bf
-from fullcert.mistakes import Mistake
+from fullcert.system.mistakes import Mistake
 
 SLOW = 20.0  # seconds that no small file should take
 MOST = 10**9  # bytes of memory

@@ -5,9 +5,9 @@
 A setting is drawn at random: columns of numbers, of dates and of categories, in units of their own, with missing cells,
 a decimal sign, scales that are declared or not, trusted rows, a network, a precision, and a threat. `fullcert train`
 certifies it once. Then files are written as an attacker within the threat could have left them, in the words and
-numbers of a table; they are read, encoded, split and trained on by plain PyTorch (`fullcert/plain_training.py`, which
-knows nothing of bounds), and its answers for the test rows are held against those of the run. Three of four attackers
-go to the limit in all they do.
+numbers of a table; they are read, encoded, split and trained on by plain PyTorch
+(`fullcert/evidence/plain_training.py`, which knows nothing of bounds), and its answers for the test rows are held
+against those of the run. Three of four attackers go to the limit in all they do.
 """
 
 from __future__ import annotations
@@ -29,10 +29,11 @@ from typing import Any
 import torch
 from commands import run_main
 
-from fullcert import evidence, plain_training, runs, tasks
-from fullcert.encoding import DECLARED, Encoding, Number
-from fullcert.options import Options
-from fullcert.poisoning import Data
+from fullcert.data.encoding import DECLARED, Encoding, Number
+from fullcert.evidence import plain_training, retraining
+from fullcert.evidence.poisoning import Data
+from fullcert.experiment import runs, tasks
+from fullcert.experiment.options import Options
 
 Row = dict[str, Any]  # numbers as decimals; a missing cell is None
 
@@ -168,7 +169,7 @@ class Certified:
             code = run_main("train", *flags, "--out", folder / "run")
         if code:
             raise SystemExit(f"fullcert train {' '.join(map(str, flags))}: {told.getvalue()}")
-        self.recipe = evidence.recipe_of(folder / "run")
+        self.recipe = retraining.recipe_of(folder / "run")
         evaluation = json.loads((folder / "run" / runs.EVALUATION).read_text())
         self.samples = evaluation["samples"]
         encoding = self.recipe.task.encoding

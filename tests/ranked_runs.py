@@ -178,7 +178,7 @@ def main(names: str, folder: str, *words: str) -> None:
 
 
 def leave(code: int) -> NoReturn:
-    """As the command does (`fullcert/processes.py`): a thread of the transport that still runs may abort a process."""
+    """As the command does (`fullcert/system/processes.py`): a thread of the transport that still runs may abort it."""
     ranks.end()
     sys.stdout.flush()
     sys.stderr.flush()

@@ -27,11 +27,16 @@ from mutations import forging, mutated, mutated_data
 
 import boundflow as bf
 from boundflow.files import certificate_files, checkpoint
-from fullcert import locks, options, runs, signing, step_log, sweeps, tables, verifying
-from fullcert.answering import encoding_of
-from fullcert.datasets import adult, cars, cifar, magic, mnist, pneumonia
-from fullcert.datasets.sources import reading
-from fullcert.mistakes import Mistake
+from fullcert.data import tables
+from fullcert.data.datasets import adult, cars, cifar, magic, mnist, pneumonia
+from fullcert.data.datasets.sources import reading
+from fullcert.evidence import signing, verifying
+from fullcert.experiment import options, runs
+from fullcert.results import step_log
+from fullcert.results.answering import encoding_of
+from fullcert.sweeps import swept_runs
+from fullcert.system import locks
+from fullcert.system.mistakes import Mistake
 
 Read = Callable[[Path], object]
 Change = Callable[[bytes, random.Random], bytes]
@@ -345,7 +350,7 @@ class Readers:
 
     def awaited(self, path: Path) -> None:
         shutil.copy(path, self.folder / locks.NAME)
-        sweeps.awaited(self.folder)
+        swept_runs.awaited(self.folder)
 
 
 def inspected(path: Path) -> None:

@@ -21,13 +21,16 @@ from boundflow.same_program.former_paths import FORMER
 
 ROOT = Path(__file__).parents[1]
 FULLCERT = (
-    *("tables", "dialects", "dates", "numerals", "npz", "unpacking", "places", "encoding", "fitting", "missing_cells"),
-    *("questions", "inspecting", "scaling", "threats", "options", "tasks", "planes", "losses", "layers", "models"),
-    *("recipes", "weights", "training", "tuning", "plain_training", "ball_training", "poisoning", "checked_rows"),
-    *("evaluation", "evidence", "answering", "standing", "auditing", "voting", "verifying", "attacking"),
-    *("attacked_curves", "sweep_tables"),
-    *(f"datasets/{name}" for name in ("adult", "bundled", "cars", "catalogue", "cifar", "components", "images")),
-    *(f"datasets/{name}" for name in ("magic", "mnist", "moons", "pneumonia", "sources", "splitting")),
+    *(f"data/{name}" for name in ("tables", "dialects", "dates", "npz", "encoding", "fitted_encoding")),
+    *(f"data/{name}" for name in ("column_questions", "inspecting", "plane_grid")),
+    *("system/numbers_as_text", "system/unpacking", "networks/layers", "networks/models", "networks/linear_weights"),
+    *(f"experiment/{name}" for name in ("sample_lines", "missing_cells", "threats", "options", "tasks", "losses")),
+    *(f"experiment/{name}" for name in ("recipes", "training", "tuning")),
+    *(f"evidence/{name}" for name in ("plain_training", "ball_training", "poisoning", "retraining", "verifying")),
+    *(f"results/{name}" for name in ("checked_rows", "evaluation", "answering", "withstood_answers", "auditing")),
+    *("results/voting", "results/attacked_run", "sweeps/attacked_curves", "sweeps/sweep_tables", "sklearn/scaling"),
+    *(f"data/datasets/{name}" for name in ("adult", "bundled", "cars", "catalogue", "cifar", "components", "images")),
+    *(f"data/datasets/{name}" for name in ("magic", "mnist", "moons", "pneumonia", "sources", "splitting")),
     *(
         f"sklearn/{name}"
         for name in ("answers", "certified", "checks", "classifier", "regressor", "through", "weights")

@@ -33,5 +33,5 @@ def test_bugs_of_all_kinds_are_drawn_from_every_file() -> None:
 
 def test_the_draw_of_a_function_does_not_go_by_the_others() -> None:
     """The digest of a bug is of its own file, function and line: others come and go."""
-    ranks = [syntax_bugs._rank(bug) for bug in syntax_bugs.drawn("fullcert/dates.py")]
-    assert ranks == sorted(ranks) and syntax_bugs._rank(next(syntax_bugs.drawn("fullcert/dates.py"))) == ranks[0]
+    ranks = [syntax_bugs._rank(bug) for bug in syntax_bugs.drawn("fullcert/data/dates.py")]
+    assert ranks == sorted(ranks) and syntax_bugs._rank(next(syntax_bugs.drawn("fullcert/data/dates.py"))) == ranks[0]

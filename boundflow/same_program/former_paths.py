@@ -2,10 +2,10 @@
 
     room: names          NAME of the package was moved to ROOM.NAME; ``old:new`` where it has another name there
 
-One finder answers for all of them, behind those of Python. Where a room has the name of a former module (`symbols`),
-the room answers for the names that it does not have itself. Digests go on naming what lies in this library by its
-former path (`written_code.py`), so that files of earlier days are compared by what they say. This file imports nothing
-of the library, because `fullcert` runs it without importing it.
+One finder answers for all of them. Where a room has the name of a former module (`symbols`), the room answers for the
+names that it does not have itself. Digests go on naming what lies in this library by its former path
+(`written_code.py`), so that files of earlier days are compared by what they say. This file imports nothing of the
+library, because `fullcert` runs it without importing it.
 """
 
 from __future__ import annotations
@@ -15,12 +15,13 @@ import sys
 import warnings
 from collections.abc import Callable, Sequence
 from importlib.abc import Loader, MetaPathFinder
-from importlib.machinery import ModuleSpec
+from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
 from importlib.util import spec_from_loader
 from types import ModuleType
 from typing import Any
 
 ENDS = "0.3"
+QUIET = frozenset({"fullcert.command"})  # which the script of an environment names that was made before
 MOVED = {
     "boundflow": {
         "arithmetic": "rounding thread_context tuning:tuned_numbers",
@@ -31,10 +32,7 @@ MOVED = {
         "sets": "clean_state factors forms sample_axis sets:set",
         "refinements": "products_of_deviations rules.upper_products",
         "tensor": "autograd_functions bounded draws layout lift rule_table",
-        "rules": (
-            "operands:operand_properties states rules.bilinear rules.contractions rules.corners:ends_of_products "
-            "rules.linear rules.products_over_samples rules.structural rules.sums_over_samples rules.unary"
-        ),
+        "rules": "operands:operand_properties states rules.corners:ends_of_products",
         "operators": (
             "losses rules.constants rules.convolution rules.descent:optimizer_update rules.functions rules.gates "
             "rules.matrices rules.normalisation rules.placing:indexed_writes rules.pooling rules.products "
@@ -65,6 +63,39 @@ MOVED = {
         ),
         "optimum": "optimum.certify:certify_optimum",
     },
+    "fullcert": {
+        "system": "mistakes locks jobs processes startup stopping unpacking widening numerals:numbers_as_text",
+        "data": (
+            "tables npz dialects notations dates encoding fitting:fitted_encoding inspecting "
+            "questions:column_questions signs:decimal_signs planes:plane_grid suspects datasets"
+        ),
+        "data.datasets": (
+            "datasets.adult datasets.bundled datasets.cars datasets.catalogue datasets.cifar datasets.components "
+            "datasets.fetching datasets.holdings datasets.images datasets.magic datasets.mnist datasets.moons "
+            "datasets.pneumonia datasets.sources datasets.splitting"
+        ),
+        "networks": "layers model_files models probing probabilities weights:linear_weights",
+        "experiment": (
+            "options recipes threats losses tasks missing_cells places:sample_lines training identity validation "
+            "tuning trials:trial_trainings forecasting runs advice"
+        ),
+        "results": (
+            "evaluation constant_answer manifest beside step_log tracking answering standing:withstood_answers "
+            "attacking:attacked_run auditing checked_rows recorded_rows voting"
+        ),
+        "evidence": "evidence:retraining figures ball_training plain_training poisoning signing verifying",
+        "sweeps": "sweeps:swept_runs sweep_tables attacked_curves",
+        "sklearn": "scaling sklearn.categories:categorical_columns",
+        "bench": "bench.many:hundred_trainings bench.trainings:whole_trainings",
+        "report": "report.features:feature_weights",
+        "": "commands:cli",
+        "cli": (
+            "command commands.attack commands.audit commands.bench commands.certify commands.datasets "
+            "commands.display commands.downloads commands.flags commands.inspect commands.reading commands.report "
+            "commands.reproduce commands.results commands.sign commands.sweep commands.train commands.tune "
+            "commands.validate commands.verify"
+        ),
+    },
 }
 
 
@@ -73,7 +104,7 @@ def moved(package: str) -> dict[str, str]:
     found = {}
     for room, names in MOVED.get(package, {}).items():
         for old, _, new in (name.partition(":") for name in names.split()):
-            found[f"{package}.{old}"] = f"{package}.{room}.{new or old.rpartition('.')[2]}"
+            found[f"{package}.{old}"] = ".".join(filter(None, (package, room, new or old.rpartition(".")[2])))
     return found
 
 
@@ -81,18 +112,25 @@ FORMER = {new: old for package in MOVED for old, new in moved(package).items()}
 
 
 class FormerPaths(MetaPathFinder, Loader):
-    """Finds the modules of one package under their former paths."""
+    """Finds the modules of one package under their former paths, before Python looks into folders."""
 
     def __init__(self, package: str):
         self.moved = moved(package)
+        self.rooms = {new.rpartition(".")[0] for new in self.moved.values()} - {package}
         self.specs: dict[str, ModuleSpec | None] = {}
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
+        if fullname in self.rooms:
+            spec = PathFinder.find_spec(fullname, path)
+            if spec is not None and spec.origin is not None:
+                spec.loader = Room(fullname, spec.origin, self.moved)
+            return spec
         if fullname not in self.moved:
             return None
-        _warn(fullname, self.moved[fullname])
+        if fullname not in QUIET:
+            _warn(fullname, self.moved[fullname])
         return spec_from_loader(fullname, self)
 
     def create_module(self, spec: ModuleSpec) -> ModuleType:
@@ -106,36 +144,44 @@ class FormerPaths(MetaPathFinder, Loader):
         module.__spec__ = self.specs.pop(module.__spec__.name)
 
 
+class Room(SourceFileLoader):
+    """A folder that answers for what lay there before, or for the module whose name it has."""
+
+    def __init__(self, name: str, path: str, moved: dict[str, str]):
+        super().__init__(name, path)
+        self.moved = moved
+
+    def exec_module(self, module: ModuleType) -> None:
+        super().exec_module(module)
+        vars(module).setdefault("__getattr__", _attributes(self.name, self.moved))
+
+
 def install(package: str) -> None:
-    """Let the former paths of a package work: as imports, and as attributes of it and of its rooms."""
+    """Let the former paths of a package work, as imports and as attributes. Called before its rooms are imported."""
     finder = FormerPaths(package)
-    sys.meta_path.append(finder)
-    public = {f"{package}.{name}" for name in getattr(sys.modules[package], "__all__", ())}
-    for old in public & finder.moved.keys():  # what a public name stands for must not be changed by an import
-        sys.modules[old] = importlib.import_module(finder.moved[old])
-    for room in (name for name, module in list(sys.modules.items()) if _has_parts(name, module, finder.moved)):
-        vars(sys.modules[room]).setdefault("__getattr__", _attributes(room, finder.moved))
+    sys.meta_path.insert(0, finder)
+    vars(sys.modules[package]).setdefault("__getattr__", _attributes(package, finder.moved))
 
 
-def _has_parts(name: str, module: ModuleType, moved: dict[str, str]) -> bool:
-    """Whether a folder was a module once, or held one that has been moved."""
-    held = hasattr(module, "__path__")
-    return held and (name in moved or any(old.rpartition(".")[0] == name for old in moved))
+def keep_public_names(package: str) -> None:
+    """What a public name stands for that was a module, too, must not be changed by an import of that module."""
+    paths = moved(package)
+    for old in {f"{package}.{name}" for name in sys.modules[package].__all__} & paths.keys():
+        sys.modules[old] = importlib.import_module(paths[old])
 
 
 def _attributes(name: str, moved: dict[str, str]) -> Callable[[str], Any]:
     """What a folder answers for a name that it does not have."""
 
     def attribute(of: str) -> Any:
-        if not of.startswith("__"):
+        there = PathFinder.find_spec(f"{name}.{of}", sys.modules[name].__path__) is not None
+        if not of.startswith("__") and not there:  # a file of the room is about to be imported
             if f"{name}.{of}" in moved:
                 _warn(f"{name}.{of}", moved[f"{name}.{of}"])
                 return importlib.import_module(moved[f"{name}.{of}"])
-            if name in moved:
-                held = importlib.import_module(moved[name])
-                if hasattr(held, of):
-                    _warn(f"{name}.{of}", f"{moved[name]}.{of}")
-                    return getattr(held, of)
+            if name in moved and hasattr(held := importlib.import_module(moved[name]), of):
+                _warn(f"{name}.{of}", f"{moved[name]}.{of}")
+                return getattr(held, of)
         raise AttributeError(f"module {name!r} has no attribute {of!r}")
 
     return attribute

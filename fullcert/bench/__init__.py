@@ -3,6 +3,6 @@
 `fullcert bench`, or `python -m fullcert.bench` on a machine that has torch and numpy alone.
 """
 
-from fullcert.startup import before_torch
+from fullcert.system.startup import before_torch
 
 before_torch()  # as the command does: this package is loaded before torch is

@@ -7,7 +7,7 @@ from pathlib import Path
 from fullcert.bench.cases import load
 from fullcert.bench.page import write
 from fullcert.bench.running import HEADS, Request, cells
-from fullcert.mistakes import Mistake
+from fullcert.system.mistakes import Mistake
 
 
 def parser() -> argparse.ArgumentParser:

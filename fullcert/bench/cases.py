@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from fullcert.mistakes import Mistake, choose
+from fullcert.system.mistakes import Mistake, choose
 
 SOMETIMES = ("certified", "details", "training_milliseconds", "forecast_milliseconds")
 

@@ -5,12 +5,12 @@ from dataclasses import replace
 import torch
 
 import boundflow as bf
-from fullcert import forecasting
 from fullcert.bench import memory
 from fullcert.bench.cases import Measured, case
 from fullcert.bench.measuring import clock_of, wait
 from fullcert.bench.steps import EPSILON, RATE, batch_of, network, use_threads_of
-from fullcert.trials import Training
+from fullcert.experiment import forecasting
+from fullcert.experiment.trial_trainings import Training
 
 # widths, samples, batch, steps, and what the recipe has besides
 NETWORKS: dict[str, tuple[tuple[int, ...], int, int, int, dict[str, object]]] = {

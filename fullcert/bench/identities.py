@@ -6,11 +6,11 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from fullcert import identity, tasks
 from fullcert.bench.cases import Measured, case
 from fullcert.bench.measuring import taking_turns
-from fullcert.options import Options
-from fullcert.training import Recipe
+from fullcert.experiment import identity, tasks
+from fullcert.experiment.options import Options
+from fullcert.experiment.training import Recipe
 
 ROWS, ROUNDS = 50_000, 3
 

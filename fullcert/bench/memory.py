@@ -14,7 +14,7 @@ from torch import Tensor, nn
 import boundflow as bf
 from fullcert.bench.cases import Measured, case
 from fullcert.bench.measuring import peak
-from fullcert.trials import Training
+from fullcert.experiment.trial_trainings import Training
 
 PROMISED = 200e6
 LABELS = bf.threats.Labels()

@@ -4,10 +4,10 @@ import json
 from pathlib import Path
 from typing import Any
 
-from fullcert import runs
 from fullcert.bench.cases import load
 from fullcert.bench.running import HEADS, Row, cells
-from fullcert.mistakes import Mistake
+from fullcert.experiment import runs
+from fullcert.system.mistakes import Mistake
 
 OPENING = """# How fast it is
 

@@ -11,8 +11,8 @@ from typing import Any
 import torch
 
 import boundflow as bf
-from fullcert import runs
 from fullcert.bench.cases import Case, wanted
+from fullcert.experiment import runs
 
 Row = dict[str, Any]
 HEADS = ("case", "ratio", "ms", "plain ms", "peak MB", "certified %", "training ms", "forecast ms")

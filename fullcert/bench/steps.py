@@ -19,7 +19,7 @@ from boundflow.training.certified_training import _Run
 from boundflow.training.checked_inputs import Prepared
 from fullcert.bench.cases import Measured, case
 from fullcert.bench.measuring import ROUNDS, Work, peak, seconds, taking_turns
-from fullcert.startup import use_threads_for
+from fullcert.system.startup import use_threads_for
 
 EPSILON, RATE = 1e-6, 1e-12
 

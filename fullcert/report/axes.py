@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from fullcert import numerals
+from fullcert.system import numbers_as_text
 
 SPAN = 50.0  # the largest value over the smallest from which on an axis is logarithmic
 LIMIT = 1e300  # further out differences would overflow
@@ -71,10 +71,13 @@ def logarithmic(low: float, high: float, *, zero: bool = False, parts: int = 5) 
     step = max(1, math.ceil(round_step((last - first) / parts))) if last > first else 1
     ticks = [(10.0**exponent, exponent) for exponent in range(first, last + 1, step)]
     plain = all(-3 <= exponent <= 4 for _, exponent in ticks)
-    names = [(value, numerals.number(value) if plain else numerals.power(exponent)) for value, exponent in ticks]
+    names = [
+        (value, numbers_as_text.number(value) if plain else numbers_as_text.power(exponent))
+        for value, exponent in ticks
+    ]
     if len(names) < 2:
         between = [factor * 10.0**exponent for exponent in range(first - 1, last + 1) for factor in (2, 5)]
-        names += [(value, numerals.number(value)) for value in between if low <= value <= high]
+        names += [(value, numbers_as_text.number(value)) for value in between if low <= value <= high]
     if zero:
         names.append((0.0, "0"))
     return Axis(start - gap, end, lambda value: math.log10(value) if value > 0 else start - gap, tuple(sorted(names)))
@@ -92,7 +95,7 @@ def tick_label(value: float, step: float) -> str:
     """The value with as many decimals as the step has."""
     decimals = max(0, -math.floor(math.log10(step) + 1e-9))
     if decimals > 5 or abs(value) >= 1e6:
-        return numerals.number(0.0 if abs(value) < step / 2 else value)
+        return numbers_as_text.number(0.0 if abs(value) < step / 2 else value)
     text = f"{value:.{decimals}f}"
     return text.replace("-", "−") if float(text) else f"{0:.{decimals}f}"
 

@@ -8,8 +8,8 @@ from html import escape
 from importlib.resources import files
 from typing import Any
 
-from fullcert.numerals import number
 from fullcert.report import regions
+from fullcert.system.numbers_as_text import number
 
 
 def drawn(evaluation: dict[str, Any]) -> str | None:

@@ -10,8 +10,8 @@ from dataclasses import dataclass, field, replace
 from html import escape
 from typing import Any
 
-from fullcert.numerals import number
 from fullcert.report.axes import Axis, axis_for
+from fullcert.system.numbers_as_text import number
 
 WIDTH, HEIGHT = 440, 240
 LEFT, RIGHT, TOP, BOTTOM = 54, 428, 12, 194  # of the plot in the chart

@@ -4,8 +4,8 @@ from dataclasses import dataclass
 from decimal import ROUND_CEILING
 from typing import Any
 
-from fullcert import constant_answer
-from fullcert.numerals import below, count, number, percent, width
+from fullcert.results import constant_answer
+from fullcert.system.numbers_as_text import below, count, number, percent, width
 
 
 @dataclass(frozen=True)

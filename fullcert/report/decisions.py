@@ -11,7 +11,7 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-from fullcert.numerals import above, below, count, number, percent
+from fullcert.system.numbers_as_text import above, below, count, number, percent
 
 LISTED = 12  # predictions to review that are written out; the table below has all of them
 

@@ -7,12 +7,13 @@ the page was made; whether the page is, `fullcert verify RUN --key FILE` says, s
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from fullcert import runs, signing
-from fullcert.beside import Beside
-from fullcert.manifest import listed
-from fullcert.mistakes import Mistake
+from fullcert.evidence import signing
+from fullcert.experiment import runs
 from fullcert.report.page import RESULT, UNSIGNED, Vouched, render
-from fullcert.unpacking import DAMAGE
+from fullcert.results.beside import Beside
+from fullcert.results.manifest import listed
+from fullcert.system.mistakes import Mistake
+from fullcert.system.unpacking import DAMAGE
 
 SECTIONS = {RESULT: runs.EVALUATION, **runs.BESIDE}
 

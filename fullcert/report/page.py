@@ -19,11 +19,11 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from fullcert.beside import require_format
-from fullcert.numerals import above, below, count, nearest, number, percent, width
 from fullcert.report import claims, decisions, regions
 from fullcert.report.charts import Bar, Chart, Line, Row, bar_chart, line_chart
-from fullcert.report.features import feature_charts
+from fullcert.report.feature_weights import feature_charts
+from fullcert.results.beside import require_format
+from fullcert.system.numbers_as_text import above, below, count, nearest, number, percent, width
 
 RESULT = "result"  # all sections that are drawn from the evaluation; others have files of their own
 BARS = 20  # layers that are drawn; the widest ones, if there are more

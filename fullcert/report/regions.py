@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from html import escape
 from typing import Any
 
-from fullcert.numerals import number, percent
 from fullcert.report.axes import linear
 from fullcert.report.charts import text
 from fullcert.report.outlines import RING, SHARPNESS, UNDECIDED, Grid, framed, labels, path, traced
+from fullcert.system.numbers_as_text import number, percent
 
 WIDTH, LEFT, TOP, EDGE = 560, 50, 14, 14  # of the picture, and around the plot
 PLOT = WIDTH - LEFT - EDGE

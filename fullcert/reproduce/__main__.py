@@ -4,12 +4,12 @@ import argparse
 import sys
 from pathlib import Path
 
-from fullcert.jobs import Progress, time_left
-from fullcert.mistakes import Mistake
 from fullcert.reproduce import writing
 from fullcert.reproduce.experiments import Scale, load
 from fullcert.reproduce.page import write as write_page
 from fullcert.reproduce.running import DOMAINS, FOLDER, Request
+from fullcert.system.jobs import Progress, time_left
+from fullcert.system.mistakes import Mistake
 
 
 def parser() -> argparse.ArgumentParser:

@@ -23,7 +23,7 @@ import torch
 from torch import nn
 
 import boundflow as bf
-from fullcert.datasets import Dataset, Split, load
+from fullcert.data.datasets import Dataset, Split, load
 from fullcert.reproduce.experiments import Case, Outcome, Scale, Setting, experiment
 
 GPU_MEMORY, CPU_MEMORY = 1e11, 2.0**34

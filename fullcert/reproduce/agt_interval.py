@@ -14,7 +14,7 @@ import torch
 
 import boundflow as bf
 from fullcert.baselines import interval
-from fullcert.datasets import load
+from fullcert.data.datasets import load
 from fullcert.reproduce.best import AGT, network
 from fullcert.reproduce.experiments import Case, Outcome, Scale, experiment
 

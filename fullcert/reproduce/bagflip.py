@@ -20,8 +20,8 @@ from fullcert.baselines import dpa
 from fullcert.baselines.bagflip import BagFlip, certified
 from fullcert.baselines.cells import Cells
 from fullcert.baselines.ensembles import Learner
-from fullcert.datasets import Split, load
-from fullcert.layers import Bumps
+from fullcert.data.datasets import Split, load
+from fullcert.networks.layers import Bumps
 from fullcert.reproduce.experiments import Case, Outcome, Scale, experiment
 from fullcert.reproduce.one_change import CenteredEdges, OneChange
 from fullcert.reproduce.paper_tables import QUICK_EPOCHS, SEEDS, as_published, ours

@@ -12,8 +12,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fullcert.datasets import Dataset, load
-from fullcert.planes import grid_around
+from fullcert.data.datasets import Dataset, load
+from fullcert.data.plane_grid import grid_around
 from fullcert.reproduce import best, published
 from fullcert.reproduce.experiments import Case, Outcome, Scale, experiment
 from fullcert.reproduce.published import Published, Sets, Source

@@ -18,8 +18,8 @@ import torch
 from torch import nn
 
 import boundflow as bf
-from fullcert.datasets import Dataset, load
-from fullcert.layers import Bumps, Domes, EdgeEnergy
+from fullcert.data.datasets import Dataset, load
+from fullcert.networks.layers import Bumps, Domes, EdgeEnergy
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import boundflow as bf
-from fullcert.datasets import load
+from fullcert.data.datasets import load
 from fullcert.reproduce.experiments import Case, Outcome, Scale, experiment
 
 if TYPE_CHECKING:

@@ -5,10 +5,10 @@ import textwrap
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fullcert import runs
-from fullcert.mistakes import Mistake
+from fullcert.experiment import runs
 from fullcert.reproduce.experiments import load
 from fullcert.reproduce.writing import Row, by_experiment, told
+from fullcert.system.mistakes import Mistake
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

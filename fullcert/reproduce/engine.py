@@ -21,10 +21,11 @@ import torch
 import boundflow
 import fullcert
 from boundflow.same_program.identity import versions
-from fullcert import runs, widening
-from fullcert.jobs import Progress, Times, followed, in_processes, in_turn
+from fullcert.experiment import runs
 from fullcert.reproduce.experiments import Case, Experiment, Scale, load
-from fullcert.unpacking import JSON, content, parsed_json
+from fullcert.system import widening
+from fullcert.system.jobs import Progress, Times, followed, in_processes, in_turn
+from fullcert.system.unpacking import JSON, content, parsed_json
 
 Row = dict[str, Any]
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from fullcert.mistakes import choose
+from fullcert.system.mistakes import choose
 
 Setting = dict[str, float | int | str]
 QUICK_SEEDS = 2

@@ -21,7 +21,7 @@ from boundflow import rounding
 from boundflow.symbols.budgets import Kind
 from boundflow.threats.base import Change
 from boundflow.threats.deviation import Deviation
-from fullcert.layers import EdgeEnergy
+from fullcert.networks.layers import EdgeEnergy
 
 # How far features of a changed image can be from their exact values: sums of 25 products below 3 and their squares, in
 # float64, are off by less than 1e-13.

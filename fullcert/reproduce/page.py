@@ -2,10 +2,10 @@
 
 from pathlib import Path
 
-from fullcert import runs
-from fullcert.mistakes import Mistake
+from fullcert.experiment import runs
 from fullcert.reproduce import writing
 from fullcert.reproduce.experiments import Experiment, load
+from fullcert.system.mistakes import Mistake
 
 OPENING = """# Published results, run again
 

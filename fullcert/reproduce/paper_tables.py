@@ -6,7 +6,7 @@ from pathlib import Path
 
 import torch
 
-from fullcert.datasets import load
+from fullcert.data.datasets import load
 from fullcert.reproduce import published
 from fullcert.reproduce.best import measure, setting_of
 from fullcert.reproduce.experiments import Case, Outcome, Scale, experiment

@@ -19,11 +19,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from fullcert.datasets import Dataset, Split
-from fullcert.datasets.images import only
-from fullcert.datasets.images import split as as_split
-from fullcert.datasets.mnist import read_mnist
-from fullcert.datasets.moons import two_moons
+from fullcert.data.datasets import Dataset, Split
+from fullcert.data.datasets.images import only
+from fullcert.data.datasets.images import split as as_split
+from fullcert.data.datasets.mnist import read_mnist
+from fullcert.data.datasets.moons import two_moons
 from fullcert.reproduce.best import measure, setting_of
 from fullcert.reproduce.experiments import Case, Outcome, Scale, experiment
 from fullcert.reproduce.published import Published, Reached, Sets, Source, bounds, right, tensors

@@ -22,7 +22,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import boundflow as bf
-from fullcert.datasets import Dataset, Split
+from fullcert.data.datasets import Dataset, Split
 
 DROP = 0.05  # training stops when the certified accuracy on validation is so far below its best
 ORDER = 20  # of zonotopes, which the paper does not have

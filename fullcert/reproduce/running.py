@@ -4,13 +4,13 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from fullcert import runs
-from fullcert.jobs import Progress
-from fullcert.mistakes import Mistake, check_known
+from fullcert.experiment import runs
+from fullcert.experiment.training import available
 from fullcert.reproduce import drawing, engine, writing
 from fullcert.reproduce.engine import Row
 from fullcert.reproduce.experiments import Experiment, Scale, wanted
-from fullcert.training import available
+from fullcert.system.jobs import Progress
+from fullcert.system.mistakes import Mistake, check_known
 
 DOMAINS = ("interval", "zonotope", "both")
 FOLDER = Path("runs/reproduce")

@@ -13,7 +13,7 @@ from functools import partial
 import torch
 
 import boundflow as bf
-from fullcert.datasets import Dataset, Split
+from fullcert.data.datasets import Dataset, Split
 from fullcert.reproduce.experiments import Case, Outcome, Scale, experiment
 from fullcert.reproduce.pretraining import digits, moons
 from fullcert.reproduce.published import Published, Sets, Source, stepped, tensors

@@ -6,9 +6,9 @@ import json
 from pathlib import Path
 from typing import Any
 
-from fullcert.mistakes import Mistake
 from fullcert.reproduce.experiments import EXPERIMENTS
-from fullcert.unpacking import JSON, content, parsed_json
+from fullcert.system.mistakes import Mistake
+from fullcert.system.unpacking import JSON, content, parsed_json
 
 Row = dict[str, Any]
 HEADS = ("setting", "domain", "recipe", "paper", "mean", "std", "seeds", "nominal", "seconds")

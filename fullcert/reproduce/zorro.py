@@ -28,7 +28,7 @@ from torch import nn
 
 import boundflow as bf
 from boundflow import rounding
-from fullcert.datasets import Cars, auto_mpg
+from fullcert.data.datasets import Cars, auto_mpg
 from fullcert.reproduce.experiments import Case, Outcome, Scale, Setting, experiment
 
 WEIGHT, TOLERANCE, SEEDS = 3, 2.0, (0, 1, 2, 3, 4)

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 import boundflow as bf
-from fullcert.probabilities import probabilities
+from fullcert.networks.probabilities import probabilities
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
 The plain model answers `predict` and `score`, and the set `predict_certified` and `certified_score`. The threat is a
 few numbers, or any of `boundflow.threats`. The certificate speaks of the algorithm with its choices fixed: the
 parameters of the estimator, the seed, the classes, the weights of samples, and the scaler where it is declared so
-(`fullcert/scaling.py`).
+(`fullcert/sklearn/scaling.py`).
 """
 
 import functools
@@ -24,10 +24,10 @@ from torch import nn
 import boundflow as bf
 from boundflow.threats import AtMost, Linf, Removal, Threat
 from boundflow.training.recipe import DOMAINS
-from fullcert import losses, recipes
-from fullcert.models import ACTIVATIONS
-from fullcert.scaling import changes_features, scaling
-from fullcert.sklearn import categories, fitted
+from fullcert.experiment import losses, recipes
+from fullcert.experiment.training import DTYPES, OPTIMIZERS
+from fullcert.networks.models import ACTIVATIONS
+from fullcert.sklearn import categorical_columns, fitted
 from fullcert.sklearn.checks import (
     about_missing,
     check_radius,
@@ -41,7 +41,7 @@ from fullcert.sklearn.checks import (
     positive,
     unscaled,
 )
-from fullcert.training import DTYPES, OPTIMIZERS
+from fullcert.sklearn.scaling import changes_features, scaling
 
 AUTO = "auto"
 GIVEN = ("momentum", "epochs", "batch_size", "order")  # what goes by rule unless it is given, and the learning rate
@@ -62,7 +62,7 @@ class CertifiedEstimator(BaseEstimator):
     activation: str = "tanh"
     model: Any = None  # (features, outputs) -> nn.Module, instead of hidden and activation; or a module to start from
     optimizer: str = "sgd"
-    learning_rate: float | None = None  # None, here and below: by the rules of `fullcert/recipes.py`
+    learning_rate: float | None = None  # None, here and below: by the rules of `fullcert/experiment/recipes.py`
     momentum: float | None = None
     weight_decay: float = 0.0
     clip_gradients: float | None = None  # the norm to which the gradient of every sample is clipped
@@ -226,19 +226,19 @@ class CertifiedEstimator(BaseEstimator):
 
     def _learnt(self, X: Any) -> Any:
         """A table to fit, as numbers where the types of its columns list categories; they are known from now on."""
-        self.categories_ = categories.of_table(X)
+        self.categories_ = categorical_columns.of_table(X)
         if self.categories_:
             self.columns_ = list(X.columns)
         return self._encoded(X)
 
     def _encoded(self, X: Any) -> Any:
         """A table as numbers, by the categories of the one that was fitted."""
-        return categories.encoded(X, self.categories_, self.columns_) if self.categories_ else X
+        return categorical_columns.encoded(X, self.categories_, self.columns_) if self.categories_ else X
 
     @property
     def inputs_(self) -> list[str]:
         """What each input of the network is, where columns have categories: `town=north`."""
-        return categories.encoded_names(self.categories_, self.columns_) if self.categories_ else []
+        return categorical_columns.encoded_names(self.categories_, self.columns_) if self.categories_ else []
 
     def _checks(self, *threats: Threat | None) -> dict[str, Any]:
         """How inputs are validated: NaN is for threats about missing values; once fitted, in the dtype of the fit."""

@@ -11,7 +11,7 @@ import torch
 
 import boundflow as bf
 from boundflow.threats import Change, Linf, Missing, Threat
-from fullcert.mistakes import Mistake, check_known
+from fullcert.system.mistakes import Mistake, check_known
 
 LARGE, SPREAD = 10.0, 500.0  # features of a larger root mean square, or that vary so much more, are not scaled
 SAMPLES = 200  # of the training data are asked about

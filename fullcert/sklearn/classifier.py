@@ -17,8 +17,8 @@ from torch import nn
 import boundflow as bf
 from boundflow.files.training_state import space_of
 from boundflow.threats import AtMost, Labels, Threat
-from fullcert import losses
-from fullcert.probabilities import probabilities
+from fullcert.experiment import losses
+from fullcert.networks.probabilities import probabilities
 from fullcert.sklearn import fitted
 from fullcert.sklearn.answers import (
     CertifiedLabels,

@@ -19,7 +19,7 @@ INWARDS = {  # attacks, each with what it rounds
     "boundflow/attacks/freedoms.py": "amounts, down: an attacker has no more than the threat says",
     "boundflow/attacks/membership.py": "how far boxes move a value, down: what is taken for a member is one",
     "boundflow/attacks/steepest.py": "moved values, towards the observed ones, until they are members",
-    "fullcert/poisoning.py": "drawn values, towards the observed ones, until they are no further than the amounts",
+    "fullcert/evidence/poisoning.py": "drawn values, towards the observed ones, until they are within the amounts",
 }
 SOURCES = sorted({p for name in ("boundflow", "fullcert") for p in (ROOT / name).rglob("*.py")} - DRAWN)
 BOUNDS = ("rounding", "bounded", "sets", "forms", "lift")  # modules that attacks leave alone

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from commands import Command, Result, people, run_main, write_csv
 
-from fullcert.datasets import sources
+from fullcert.data.datasets import sources
 
 
 @pytest.fixture

@@ -10,9 +10,10 @@ import torch
 from commands import Command, write_csv
 
 from boundflow.files import certificate_files
-from fullcert import datasets, tasks
-from fullcert.datasets import adult_columns
-from fullcert.encoding import SAME
+from fullcert.data import datasets
+from fullcert.data.datasets import adult_columns
+from fullcert.data.encoding import SAME
+from fullcert.experiment import tasks
 
 DATA = Path(os.environ.get("BOUNDFLOW_DATA", "data"))
 ROWS, TEST_ROWS = 3000, 2000

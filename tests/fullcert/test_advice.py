@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 from commands import Command, people, run_main, sentence, write_csv
 
-from fullcert.advice import advice, audited, smaller
-from fullcert.advice import typed as with_command
-from fullcert.options import Options, command_for, given_for, resolve
-from fullcert.training import Recipe
+from fullcert.experiment.advice import advice, audited, smaller
+from fullcert.experiment.advice import typed as with_command
+from fullcert.experiment.options import Options, command_for, given_for, resolve
+from fullcert.experiment.training import Recipe
 
 INCOME = ("--target", "income", "--ignore", "pay")
 

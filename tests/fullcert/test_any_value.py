@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from commands import Command
 
-from fullcert.options import Options, flag_of
+from fullcert.experiment.options import Options, flag_of
 
 NUMBERS = (*("", "0", "1", "-1", "2", "0.5", "1e308", "1e-308", "1e-320", "nan", "inf", "-inf"), "9" * 20, "1e5", "2,0")
 WORDS = (

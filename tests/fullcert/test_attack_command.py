@@ -108,9 +108,9 @@ def test_data_that_have_changed_since_are_refused(command: Command, tmp_path: Pa
 def test_a_wrong_certificate_leaves_its_evidence(
     command: Command, runs: dict[str, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from fullcert import attacking
+    from fullcert.results import attacked_run
 
-    honest = attacking.loaded
+    honest = attacked_run.loaded
 
     def too_narrow(run: Path):
         recipe, certificate = honest(run)
@@ -126,7 +126,7 @@ def test_a_wrong_certificate_leaves_its_evidence(
             parameter.set = Set(torch.stack((plain.detach() - 1e-6, plain.detach() + 1e-6)))
         return certificate.model
 
-    monkeypatch.setattr(attacking, "loaded", too_narrow)
+    monkeypatch.setattr(attacked_run, "loaded", too_narrow)
     told = sentence(command("attack", runs["flips"], *QUICK, "--quiet"))
     assert "the certificate is wrong" in told and "violation.npz" in told
     with np.load(runs["flips"] / "violation.npz") as saved:

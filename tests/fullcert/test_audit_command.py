@@ -13,10 +13,11 @@ from commands import Command, people, run_main, sentence, write_csv
 from forging import forged
 
 from boundflow.files import certificate_files
-from fullcert import tables, tasks
-from fullcert.options import read_options, resolve
-from fullcert.places import of_tests, of_training
-from fullcert.runs import CERTIFICATE
+from fullcert.data import tables
+from fullcert.experiment import tasks
+from fullcert.experiment.options import read_options, resolve
+from fullcert.experiment.runs import CERTIFICATE
+from fullcert.experiment.sample_lines import of_tests, of_training
 
 INCOME = ("--target", "income", "--ignore", "pay", "--ignore", "clinic")
 

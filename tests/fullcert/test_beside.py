@@ -9,10 +9,12 @@ from typing import Any
 import pytest
 from commands import Command, run_main, sentence
 
-from fullcert import attacked_curves, runs, signing, sweeps
-from fullcert.beside import Beside
-from fullcert.mistakes import Mistake
-from fullcert.options import Options
+from fullcert.evidence import signing
+from fullcert.experiment import runs
+from fullcert.experiment.options import Options
+from fullcert.results.beside import Beside
+from fullcert.sweeps import attacked_curves, swept_runs
+from fullcert.system.mistakes import Mistake
 
 Data = dict[str, Any]
 FILES = ("curve.json", "attack.json", "audit.json")
@@ -106,7 +108,7 @@ def test_a_result_of_another_run_is_not_told(command: Command, made: Path, run: 
     assert command(*resume).code == 0
     shutil.copy(made / "flips-2" / "metrics.json", run)
     assert f"metrics.json in {run} is about another certificate" in sentence(command(*resume))
-    swept = sweeps.Run(str(run.parent), "", (), Options())
+    swept = swept_runs.Run(str(run.parent), "", (), Options())
     shutil.copytree(run, swept.path)
     with pytest.raises(Mistake, match="is about another certificate"):
         _ = swept.metrics
@@ -294,7 +296,7 @@ def test_a_report_for_a_key_is_of_a_run_that_its_holder_has_signed(command: Comm
 
 def test_what_is_beside_a_run_is_read_once(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A certificate may be large: its digest is taken once for a report."""
-    from fullcert import manifest
+    from fullcert.results import manifest
 
     taken: list[Path] = []
     real = manifest.entry

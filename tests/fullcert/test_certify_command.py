@@ -11,8 +11,8 @@ import pytest
 from commands import Command, people, run_main, sentence, write_csv
 
 from boundflow.files.certificate_files import FORMAT
+from fullcert.data.tables import read
 from fullcert.report.claims import claim
-from fullcert.tables import read
 
 INCOME = ("--target", "income", "--ignore", "pay")
 TEST = people(30, seed=1)
@@ -206,7 +206,7 @@ def test_classes_with_brackets_are_shown_as_they_are(command: Command, tmp_path:
 
 
 def test_a_run_on_a_built_in_dataset(command: Command, moons: Path, tmp_path: Path) -> None:
-    from fullcert.datasets import load
+    from fullcert.data.datasets import load
 
     test = load("two-moons", Path("data"), 0).test
     evaluation = json.loads((moons / "evaluation.json").read_text())
@@ -242,7 +242,7 @@ def test_cuts_are_asked_of_the_certificate(
 
 
 def test_names_of_classes_of_a_built_in_dataset(command: Command, tmp_path: Path) -> None:
-    from fullcert.datasets import load
+    from fullcert.data.datasets import load
 
     made = trained(tmp_path, "--dataset", "breast-cancer", "--steps", "1", "--domain", "interval", "--epsilon", "1e-4")
     data = load("breast-cancer", Path("data"), 0)

@@ -13,7 +13,7 @@ import pytest
 from commands import Command, sentence
 
 import boundflow as bf
-from fullcert.commands import application
+from fullcert.cli.application import application
 
 QUICK = ("--epochs", "2", "--batch-size", "0", "--hidden", "3", "--order", "2")
 KEYS = {
@@ -46,7 +46,7 @@ def python(*arguments: str) -> subprocess.CompletedProcess[str]:
 def test_help_imports_nothing_heavy(arguments: tuple[str, ...]) -> None:
     result = python("-X", "importtime", "-m", "fullcert", *arguments)
     imported = {line.rpartition("|")[2].strip() for line in result.stderr.splitlines()}
-    assert result.returncode == 0 and "fullcert.commands" in imported
+    assert result.returncode == 0 and "fullcert.cli.application" in imported
     assert imported.isdisjoint({"torch", "numpy", "boundflow", "matplotlib"})
 
 
@@ -84,7 +84,7 @@ def test_version(command: Command) -> None:
 @pytest.mark.parametrize("missing", ["typer", "rich", "jinja2", "safetensors"])
 def test_a_missing_extra_is_one_sentence(missing: str) -> None:
     hide = f"import sys; sys.modules[{missing!r}] = None; sys.argv = ['fullcert', 'train']"
-    result = python("-c", f"{hide}; from fullcert.command import main; main()")
+    result = python("-c", f"{hide}; from fullcert.cli.command import main; main()")
     assert result.returncode == 2 and result.stdout == ""
     assert len(result.stderr.splitlines()) == 1 and f"needs {missing}, which is not here: pip install " in result.stderr
 
@@ -211,7 +211,7 @@ def test_control_c_says_how_to_go_on(command: Command, tmp_path: Path, monkeypat
     def interrupted(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("fullcert.evaluation.on_test", interrupted)
+    monkeypatch.setattr("fullcert.results.evaluation.on_test", interrupted)
     result = command("train", "--out", tmp_path / "run", *QUICK)
     assert result.code == 130 and "fullcert: interrupted" in result.err and "--resume" in result.err
 
@@ -233,7 +233,7 @@ def test_when_nothing_is_certified_there_is_advice(command: Command) -> None:
 
 @pytest.mark.parametrize(("certified", "advised"), [(0.5, True), (0.6, False)])
 def test_there_is_advice_when_a_constant_answer_would_do_as_well(certified: float, advised: bool) -> None:
-    from fullcert.advice import little
+    from fullcert.experiment.advice import little
 
     assert little({"certified_accuracy": certified, "nominal_accuracy": 0.9, "majority_accuracy": 0.55}) == advised
 

@@ -15,17 +15,18 @@ from rich.console import Console
 
 import boundflow as bf
 from boundflow.symbols.budgets import Kind
-from fullcert import answering, runs, tasks, threats
-from fullcert.answering import answers
-from fullcert.commands import display
-from fullcert.commands.train import begin
-from fullcert.encoding import DECLARED, SAME, Encoding, Number, Target
-from fullcert.evaluation import details, encoded
-from fullcert.fitting import Moves, make
-from fullcert.mistakes import Mistake
-from fullcert.options import Options
-from fullcert.tables import Table, read
-from fullcert.training import Recipe
+from fullcert.cli import display
+from fullcert.cli.train import begin
+from fullcert.data.encoding import DECLARED, SAME, Encoding, Number, Target
+from fullcert.data.fitted_encoding import Moves, make
+from fullcert.data.tables import Table, read
+from fullcert.experiment import runs, tasks, threats
+from fullcert.experiment.options import Options
+from fullcert.experiment.training import Recipe
+from fullcert.results import answering
+from fullcert.results.answering import answers
+from fullcert.results.evaluation import details, encoded
+from fullcert.system.mistakes import Mistake
 
 ROWS = 60
 

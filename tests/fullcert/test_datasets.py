@@ -16,11 +16,11 @@ import torch
 from data_at_hand import DATA, needs
 from sklearn.datasets import load_breast_cancer, make_moons
 
-from fullcert import datasets
-from fullcert.datasets import adult, catalogue, cifar, images, mnist, pneumonia
-from fullcert.mistakes import Mistake
-from fullcert.options import Options
-from fullcert.training import Recipe
+from fullcert.data import datasets
+from fullcert.data.datasets import adult, catalogue, cifar, images, mnist, pneumonia
+from fullcert.experiment.options import Options
+from fullcert.experiment.training import Recipe
+from fullcert.system.mistakes import Mistake
 
 
 @pytest.mark.parametrize("samples", [2, 7, 200, 1001])
@@ -71,9 +71,8 @@ def test_a_pair_has_two_classes() -> None:
 
 
 def test_importing_the_datasets_needs_numpy_alone() -> None:
-    script = (
-        "import sys, fullcert.datasets; print(*{'torch', 'sklearn', 'tarfile', 'urllib.request'} & set(sys.modules))"
-    )
+    foreign = "{'torch', 'sklearn', 'tarfile', 'urllib.request'}"
+    script = f"import sys, fullcert.data.datasets; print(*{foreign} & set(sys.modules))"
     assert subprocess.run([sys.executable, "-c", script], capture_output=True, text=True).stdout.strip() == ""
 
 

@@ -15,10 +15,10 @@ from pathlib import Path
 import pytest
 from commands import Command, Result
 
-from fullcert.datasets import ABOUT, About, Copy, File, load
-from fullcert.datasets.fetching import fetch, part_of
-from fullcert.datasets.holdings import inspect, listing
-from fullcert.mistakes import Mistake
+from fullcert.data.datasets import ABOUT, About, Copy, File, load
+from fullcert.data.datasets.fetching import fetch, part_of
+from fullcert.data.datasets.holdings import inspect, listing
+from fullcert.system.mistakes import Mistake
 
 CONTENT = bytes(range(256)) * 4000  # about a megabyte: several blocks
 DATA = Path(os.environ.get("BOUNDFLOW_DATA", "data"))
@@ -360,7 +360,7 @@ def test_the_list(fullcert: Command, publish: Publish, tmp_path: Path) -> None:
 def test_without_scikit_learn_its_datasets_are_not_here(
     fullcert: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("fullcert.datasets.holdings.find_spec", lambda _: None)
+    monkeypatch.setattr("fullcert.data.datasets.holdings.find_spec", lambda _: None)
     result = fullcert("list", "--data-dir", tmp_path, "--json", "-", "--quiet")
     assert {row["name"]: row["here"] for row in json.loads(result.out)["datasets"]}["iris"] is False
 

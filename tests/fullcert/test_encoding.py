@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fullcert.encoding import DECLARED, FIXED, SAME, Encoding, Image, Number, Target, Words
-from fullcert.fitting import Moves, make
-from fullcert.mistakes import Mistake
-from fullcert.tables import Table, as_words
+from fullcert.data.encoding import DECLARED, FIXED, SAME, Encoding, Image, Number, Target, Words
+from fullcert.data.fitted_encoding import Moves, make
+from fullcert.data.tables import Table, as_words
+from fullcert.system.mistakes import Mistake
 
 STILL = Moves({})
 

@@ -18,10 +18,10 @@ from forging import forged, taken_over
 import boundflow as bf
 from boundflow.attacks import Poisoned, contains
 from boundflow.files import certificate_files
-from fullcert import ball_training, evidence, figures, plain_training, poisoning
-from fullcert.options import resolve
-from fullcert.runs import CERTIFICATE
-from fullcert.training import Recipe
+from fullcert.evidence import ball_training, figures, plain_training, poisoning, retraining
+from fullcert.experiment.options import resolve
+from fullcert.experiment.runs import CERTIFICATE
+from fullcert.experiment.training import Recipe
 
 SMALL = ("--hidden", "3", "--steps", "4", "--quiet")
 
@@ -175,15 +175,15 @@ def test_other_data(command: Command, tmp_path: Path) -> None:
 
 def test_records_differ_in_what_only_one_of_them_says() -> None:
     kept = {"data": "a", "torch": "1", "run": {"table": "x", "data": "a"}}
-    assert evidence.differences(kept, dict(kept)) == {}
+    assert retraining.differences(kept, dict(kept)) == {}
     changes: list[dict[str, Any]] = [
         *({"sample_weights": "w"}, {"data": "b"}, {"torch": "2"}, {"steps": 3}),
         *({"run": {"table": "y", "data": "a"}}, {"run": {"table": "x", "data": "b"}}, {"run": {"data": "a"}}),
         *({"run": {**kept["run"], "code in net.py": "z"}}, {"identity": {"table": "y"}}),
     ]
     for change in changes:
-        (only,) = evidence.differences(kept, {**kept, **change})
-        assert evidence.differences({**kept, **change}, kept).keys() == {only}
+        (only,) = retraining.differences(kept, {**kept, **change})
+        assert retraining.differences({**kept, **change}, kept).keys() == {only}
 
 
 def test_what_cannot_be_checked_is_said(command: Command, tmp_path: Path) -> None:
@@ -213,7 +213,7 @@ THREATS = {
 def test_members_of_a_threat(threat: str) -> None:
     """No more samples are touched than the budget, and none further than allowed."""
     recipe = Recipe(resolve({**THREATS[threat], "steps": 1, "hidden": "3"}, {}))
-    x, y = evidence.observed(recipe)
+    x, y = retraining.observed(recipe)
     for seed in range(4):
         made = poisoning.member(recipe.threats.training, x, y, 2, np.random.default_rng(seed))
         moved = (made.inputs != x).any(1)
@@ -230,7 +230,7 @@ def test_ball_arithmetic_is_the_training_of_pytorch(loss: str, activation: str) 
     """Up to the roundings of float64: another derivation of the same numbers."""
     chosen = {"loss": loss, "activation": activation, "hidden": "3", "steps": 3, "momentum": 0.9, "lr_decay": 0.1}
     recipe = Recipe(resolve({**chosen, "weight_decay": 0.02, "batch_size": 20, "frozen": 0}, {}))
-    x, y = evidence.observed(recipe)
+    x, y = retraining.observed(recipe)
     data = poisoning.member(recipe.threats.training, x, y, 2, np.random.default_rng(1))
     plain = dict(plain_training.trained(recipe, data).named_parameters())
     for name, balls in ball_training.trained(recipe, data).items():
@@ -254,7 +254,7 @@ def test_members_with_categories_that_were_missing(name: str) -> None:
 def test_a_plain_training_is_that_of_the_library() -> None:
     """On the observed data it is the plain model of the certificate, up to a unit in the last place."""
     recipe = Recipe(resolve({"steps": 4, "hidden": "3", "momentum": 0.9, "lr_decay": 0.1, "batch_size": 20}, {}))
-    x, y = evidence.observed(recipe)
+    x, y = retraining.observed(recipe)
     mine = plain_training.trained(recipe, poisoning.Data(x, y, torch.ones(len(x), dtype=torch.bool)))
     theirs = recipe.certify([]).nominal
     for name, value in theirs.named_parameters():
@@ -266,14 +266,14 @@ def test_one_number_of_a_plain_model_outside_the_bounds_of_another_run_is_enough
     data, model = (x, (x[:, 0] > 0).long()), torch.nn.Linear(2, 1).double()
     kept = bf.certify(model, data, threat=bf.threats.Linf(0.1), loss="bce", progress=False)
     made = copy.deepcopy(kept)
-    assert "each plain model is inside" in evidence.compared(kept, made)
+    assert "each plain model is inside" in retraining.compared(kept, made)
     for one, other in ((kept, made), (made, kept)):
         with torch.no_grad():
             before = one.nominal.weight[0, 1].clone()
             one.nominal.weight[0, 1] = one.model.weight.upper[0, 1] + 1e-3
-        with pytest.raises(evidence.Refuted, match="the plain weight of one run is outside the bounds of the other"):
-            evidence.compared(one, other)
-        with pytest.raises(evidence.Refuted, match="the plain weight of one run is outside the bounds of the other"):
-            evidence.compared(other, one)
+        with pytest.raises(retraining.Refuted, match="the plain weight of one run is outside the bounds of the other"):
+            retraining.compared(one, other)
+        with pytest.raises(retraining.Refuted, match="the plain weight of one run is outside the bounds of the other"):
+            retraining.compared(other, one)
         with torch.no_grad():
             one.nominal.weight[0, 1] = before

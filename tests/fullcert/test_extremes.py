@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 from commands import Command, sentence, write_csv
 
-from fullcert.encoding import SCALED
-from fullcert.mistakes import Mistake
-from fullcert.options import Options
-from fullcert.tables import LARGEST
-from fullcert.training import Recipe
+from fullcert.data.encoding import SCALED
+from fullcert.data.tables import LARGEST
+from fullcert.experiment.options import Options
+from fullcert.experiment.training import Recipe
+from fullcert.system.mistakes import Mistake
 
 ROWS = 30
 NUMBERS = (0.0, 1.0, -1.0, 5e-324, 1e-320, 1e-200, 1e-38, 1e9, 1e15, 1e30, 1e38, 3.5e38, 1e149, -1e149, 1e151, 1.7e308)

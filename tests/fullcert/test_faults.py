@@ -15,8 +15,8 @@ import pytest
 import torch
 from commands import Command, Result, run_main, sentence
 
-from fullcert.mistakes import Mistake
-from fullcert.step_log import StepLog
+from fullcert.results.step_log import StepLog
+from fullcert.system.mistakes import Mistake
 
 ROOT = Path(__file__).parents[2]
 FLAGS = ("train", "--dataset", "iris", "--epochs", "4", "--batch-size", "15", "--epsilon", "0.0001", "--quiet")
@@ -100,14 +100,14 @@ def test_a_finished_run_is_replaced_only_when_asked(command: Command, tmp_path: 
 def test_a_run_that_ends_while_another_is_loading_is_not_overwritten(
     command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from fullcert.training import Recipe
+    from fullcert.experiment.training import Recipe
 
     class Slow(Recipe):
         def __init__(self, options: Any) -> None:
             super().__init__(options)
             (tmp_path / "metrics.json").write_text("{}")
 
-    monkeypatch.setattr("fullcert.training.Recipe", Slow)
+    monkeypatch.setattr("fullcert.experiment.training.Recipe", Slow)
     assert "there is a finished run" in sentence(command(*FLAGS, "--out", tmp_path))
     assert os.listdir(tmp_path) == ["metrics.json"]
 
@@ -139,7 +139,7 @@ def test_a_folder_that_is_removed_at_the_last_step(command: Command, at_step: At
 def test_a_folder_that_is_removed_while_testing(
     command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from fullcert import evaluation
+    from fullcert.results import evaluation
 
     run, on_test = tmp_path / "run", evaluation.on_test
     monkeypatch.setattr(evaluation, "on_test", lambda *given: (shutil.rmtree(run), on_test(*given))[1])
@@ -239,7 +239,7 @@ def test_too_little_memory_for_answers(
 ) -> None:
     rows = tmp_path / "rows.csv"
     rows.write_text("a,b,c,d\n0.5,1,0,0.1\n")
-    monkeypatch.setattr("fullcert.answering.answers", lambda *_, **__: torch.empty(10**16))
+    monkeypatch.setattr("fullcert.results.answering.answers", lambda *_, **__: torch.empty(10**16))
     said = sentence(command("certify", whole, rows))
     assert said.startswith("there is not enough memory: ") and "--batch-size" not in said
 

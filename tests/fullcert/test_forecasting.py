@@ -2,6 +2,7 @@
 
 import itertools
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -9,12 +10,12 @@ import torch
 from torch import nn
 
 import boundflow as bf
-from fullcert import forecasting, trials
-from fullcert.commands import display
-from fullcert.forecasting import Forecast, fitted, shortest
-from fullcert.options import resolve
-from fullcert.training import Recipe
-from fullcert.trials import Plan, Seen, Training, trial
+from fullcert.cli import display
+from fullcert.experiment import forecasting, trial_trainings
+from fullcert.experiment.forecasting import Forecast, fitted, shortest
+from fullcert.experiment.options import resolve
+from fullcert.experiment.training import Recipe
+from fullcert.experiment.trial_trainings import Plan, Seen, Training, trial
 
 WHOLE = Plan(tracked=True, piece=10**6, compiled=False)
 
@@ -28,7 +29,7 @@ def training(samples: int = 200, threat: bf.threats.Threat | None = None, **fiel
     return Training(model, (x, (x[:, 0] > 0).long()), recipe, threat or bf.threats.Linf(1e-3))
 
 
-def ticking() -> trials.Clock:
+def ticking() -> trial_trainings.Clock:
     """A clock on which every look takes a hundredth of a second."""
     count = itertools.count()
     return lambda: 0.01 * next(count)
@@ -140,8 +141,13 @@ def test_trials_have_no_rows_where_the_run_has_none() -> None:
 def test_steps_know_the_work_they_stand_for(monkeypatch: pytest.MonkeyPatch) -> None:
     """Choices that go by work are made as for the whole run, whatever the samples of a step."""
     known: list[float] = []
-    looked = trials._rows
-    monkeypatch.setattr(trials, "_rows", lambda space: (known.append(space.arithmetic.trial_of), looked(space))[1])
+    looked = trial_trainings._rows
+
+    def rows(space: Any) -> Any:
+        known.append(space.arithmetic.trial_of)
+        return looked(space)
+
+    monkeypatch.setattr(trial_trainings, "_rows", rows)
     trial(training(), WHOLE, (50, 25, 25, 5), ticking())
     assert known == [200 * 200 / (50 * n) for n in (50, 25, 25, 5)]
 
@@ -153,11 +159,16 @@ def test_a_trial_has_its_share_of_every_budget(monkeypatch: pytest.MonkeyPatch) 
         & bf.threats.Tolerance({0: 0.1})
         & bf.threats.AtMost(3, bf.threats.Labels())
     )
-    found = [clause.budget for clause in trials.with_budgets(both, 64 / 3000).clauses]
+    found = [clause.budget for clause in trial_trainings.with_budgets(both, 64 / 3000).clauses]
     assert found == [None, 4, 1]
     known: list[float] = []
-    looked = trials._rows
-    monkeypatch.setattr(trials, "_rows", lambda space: (known.append(space.arithmetic.samples_of), looked(space))[1])
+    looked = trial_trainings._rows
+
+    def rows(space: Any) -> Any:
+        known.append(space.arithmetic.samples_of)
+        return looked(space)
+
+    monkeypatch.setattr(trial_trainings, "_rows", rows)
     trial(training(threat=bf.threats.AtMost(8, bf.threats.Linf(1e-3))), WHOLE, (50, 25, 25, 5), ticking())
     assert known == [200 / 50] * 4
 
@@ -184,7 +195,7 @@ class Launches:
         return self.now
 
     def __call__(
-        self, training: Training, plan: Plan, sizes: tuple[int, ...], clock: trials.Clock, least: int
+        self, training: Training, plan: Plan, sizes: tuple[int, ...], clock: trial_trainings.Clock, least: int
     ) -> list[Seen]:
         waits, found = 0.0 if sizes[0] in self.sizes else self.waits if self.sizes else 10.0, []
         self.sizes.append(sizes[0])

@@ -15,13 +15,14 @@ import pytest
 from commands import Command, people, run_main, sentence, write_csv
 from forging import rebound
 
-from fullcert import npz, tables, unpacking
-from fullcert.datasets import adult, cars, cifar, magic, mnist, pneumonia
-from fullcert.datasets.sources import Copy
-from fullcert.mistakes import Mistake
-from fullcert.options import read_options
-from fullcert.runs import read_json
-from fullcert.step_log import read_steps
+from fullcert.data import npz, tables
+from fullcert.data.datasets import adult, cars, cifar, magic, mnist, pneumonia
+from fullcert.data.datasets.sources import Copy
+from fullcert.experiment.options import read_options
+from fullcert.experiment.runs import read_json
+from fullcert.results.step_log import read_steps
+from fullcert.system import unpacking
+from fullcert.system.mistakes import Mistake
 
 INCOME = ("--target", "income", "--ignore", "pay", "--flip-labels", "1", "--steps", "2", "--quiet")
 
@@ -297,7 +298,7 @@ def test_a_model_file_of_parentheses(command: Command, tmp_path: Path) -> None:
 
 def test_memory_that_runs_out(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
     for error in (MemoryError(), RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried ...")):
-        monkeypatch.setattr("fullcert.commands.run", lambda arguments, error=error: (_ for _ in ()).throw(error))
+        monkeypatch.setattr("fullcert.cli.application.run", lambda arguments, error=error: (_ for _ in ()).throw(error))
         assert "not enough memory" in sentence(command("train"))
 
 

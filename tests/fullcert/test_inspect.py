@@ -10,10 +10,10 @@ import pytest
 from commands import Command, people, sentence, write_csv
 from messy import messy_cells, write_messy
 
-from fullcert.dialects import Dialect
-from fullcert.inspecting import inspected, threat
-from fullcert.mistakes import Mistake
-from fullcert.questions import Finding
+from fullcert.data.column_questions import Finding
+from fullcert.data.dialects import Dialect
+from fullcert.data.inspecting import inspected, threat
+from fullcert.system.mistakes import Mistake
 
 ROWS = 300
 

@@ -9,9 +9,9 @@ from typing import NamedTuple
 
 import pytest
 
-from fullcert.commands.display import counting
-from fullcert.jobs import UNFOLLOWED, Counted, Progress, in_processes, in_turn
-from fullcert.mistakes import Mistake
+from fullcert.cli.display import counting
+from fullcert.system.jobs import UNFOLLOWED, Counted, Progress, in_processes, in_turn
+from fullcert.system.mistakes import Mistake
 
 
 class Piece(NamedTuple):

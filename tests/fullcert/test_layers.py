@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 import boundflow as bf
-from fullcert.layers import Bumps, Domes, EdgeEnergy, Scaled
+from fullcert.networks.layers import Bumps, Domes, EdgeEnergy, Scaled
 
 
 def test_bumps_are_gaussians_on_a_grid() -> None:

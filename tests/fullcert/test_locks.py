@@ -8,9 +8,10 @@ from pathlib import Path
 import pytest
 from commands import Command, sentence
 
-from fullcert import locks, runs
-from fullcert.locks import Lock
-from fullcert.mistakes import Mistake
+from fullcert.experiment import runs
+from fullcert.system import locks
+from fullcert.system.locks import Lock
+from fullcert.system.mistakes import Mistake
 
 FLAGS = ("train", "--dataset", "iris", "--steps", "1", "--epsilon", "0.0001", "--quiet")
 

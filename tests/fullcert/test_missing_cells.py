@@ -10,14 +10,15 @@ import pytest
 import torch
 from commands import Command, people, sentence, write_csv
 
-from fullcert import dates, threats
-from fullcert.dialects import Dialect
-from fullcert.encoding import DECLARED, FIXED, SAME, Number, Words
-from fullcert.mistakes import Mistake
-from fullcert.options import Options
-from fullcert.tables import Table, read
-from fullcert.tasks import load
-from fullcert.training import Recipe
+from fullcert.data import dates
+from fullcert.data.dialects import Dialect
+from fullcert.data.encoding import DECLARED, FIXED, SAME, Number, Words
+from fullcert.data.tables import Table, read
+from fullcert.experiment import threats
+from fullcert.experiment.options import Options
+from fullcert.experiment.tasks import load
+from fullcert.experiment.training import Recipe
+from fullcert.system.mistakes import Mistake
 
 SHORT = ("--target", "income", "--ignore", "pay", "--flip-labels", "1", "--quiet")
 

@@ -11,8 +11,8 @@ import torch
 from commands import Command, people, write_csv
 from torch import nn
 
-from fullcert.mistakes import Mistake
-from fullcert.model_files import build_model, code_now, load_factory
+from fullcert.networks.model_files import build_model, code_now, load_factory
+from fullcert.system.mistakes import Mistake
 
 IMPORTS = "import torch\nfrom torch import nn\n"
 

@@ -12,11 +12,11 @@ from commands import Columns, Command, people, run_main, sentence, write_csv
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fullcert.dialects import Dialect, Said
-from fullcert.inspecting import inspected
-from fullcert.mistakes import Mistake
-from fullcert.notations import ALL, Notation
-from fullcert.tables import is_written, plain_word, read, word_of
+from fullcert.data.dialects import Dialect, Said
+from fullcert.data.inspecting import inspected
+from fullcert.data.notations import ALL, Notation
+from fullcert.data.tables import is_written, plain_word, read, word_of
+from fullcert.system.mistakes import Mistake
 
 GERMAN, ENGLISH = Notation(",", "."), Notation(".", ",")
 BETWEEN = {",": ",", ".": ".", "'": "'", "space": " ", None: ""}

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fullcert.mistakes import Mistake
-from fullcert.options import INPUTS, RANGES, Options, as_toml, flag_of, parse_widths, read_options, resolve
+from fullcert.experiment.options import INPUTS, RANGES, Options, as_toml, flag_of, parse_widths, read_options, resolve
+from fullcert.system.mistakes import Mistake
 
 # --- ranges ---------------------------------------------------------------------------------------------------
 

@@ -5,8 +5,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fullcert.mistakes import Mistake
-from fullcert.places import Places
+from fullcert.experiment.sample_lines import Places
+from fullcert.system.mistakes import Mistake
 
 
 def test_an_id_of_several_rows_names_none_of_them() -> None:

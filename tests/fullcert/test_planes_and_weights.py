@@ -5,8 +5,8 @@ import copy
 import torch
 
 import boundflow as bf
-from fullcert import weights
-from fullcert.planes import grid_around
+from fullcert.data.plane_grid import grid_around
+from fullcert.networks import linear_weights
 
 
 def test_a_plane_holds_the_samples_and_a_margin() -> None:
@@ -20,6 +20,6 @@ def test_weights_that_are_shown_are_the_largest() -> None:
     model = torch.nn.Linear(70, 1, bias=False).double()
     with torch.no_grad():
         model.weight.copy_(torch.arange(70.0) - 30)
-    shown = weights.intervals(bf.Certificate(bf.lift(copy.deepcopy(model)), model, {}), None, ())
+    shown = linear_weights.intervals(bf.Certificate(bf.lift(copy.deepcopy(model)), model, {}), None, ())
     assert [row["plain"] for row in shown["rows"]][:3] == [39.0, 38.0, 37.0] and shown["left_out"] == 10
     assert min(abs(row["plain"]) for row in shown["rows"]) == 5.0

@@ -24,7 +24,7 @@ from boundflow.threats import (
     Threat,
     Tolerance,
 )
-from fullcert.poisoning import Data, NotDrawn, member
+from fullcert.evidence.poisoning import Data, NotDrawn, member
 
 ROWS, NOTHING = 12, float("nan")
 HOT = torch.eye(3, dtype=torch.float64)

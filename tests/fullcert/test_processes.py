@@ -12,7 +12,7 @@ from ranked_runs import ended, started
 # as the command, with a checkpoint after every step
 EAGER = (
     "import boundflow, inspect; inspect.unwrap(boundflow.certify).__kwdefaults__['checkpoint_every'] = 0.0; "
-    "from fullcert.command import main; main()"
+    "from fullcert.cli.command import main; main()"
 )
 IRIS = ("train", "--dataset", "iris", "--flip-labels", "2", "--epochs", "30")
 

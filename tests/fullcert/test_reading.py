@@ -15,13 +15,15 @@ import pyarrow
 import pytest
 from pyarrow import parquet
 
-from fullcert import answering, dates, runs, tables, tasks
-from fullcert.dialects import Dialect
-from fullcert.encoding import SAME, Encoding, Number, Target, Words
-from fullcert.mistakes import Mistake
-from fullcert.notations import ALL
-from fullcert.options import Options
-from fullcert.tables import as_words, from_words, read
+from fullcert.data import dates, tables
+from fullcert.data.dialects import Dialect
+from fullcert.data.encoding import SAME, Encoding, Number, Target, Words
+from fullcert.data.notations import ALL
+from fullcert.data.tables import as_words, from_words, read
+from fullcert.experiment import runs, tasks
+from fullcert.experiment.options import Options
+from fullcert.results import answering
+from fullcert.system.mistakes import Mistake
 
 CELLS = (
     *("1", "1.0", "01", "1e0", "+1", "-0", "0", "2.50", "1,5", "1.5", "1e300", "12345678901234567890", "5e-324"),

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from fullcert import recipes
-from fullcert.options import Options, resolve
-from fullcert.recipes import RULES, Situation, completed, record, rule_of
+from fullcert.experiment import recipes
+from fullcert.experiment.options import Options, resolve
+from fullcert.experiment.recipes import RULES, Situation, completed, record, rule_of
 
 KINDS = (recipes.POINTS, recipes.COLUMNS, recipes.UNIT_COLUMNS, recipes.PIXELS, recipes.HALF_MOONS)
 EITHER = (False, True)

@@ -12,9 +12,11 @@ from xml.etree import ElementTree
 import pytest
 from playwright.sync_api import Browser, Locator, Page, Route, expect
 
-from fullcert import constant_answer, numerals, report
-from fullcert.numerals import number
+from fullcert import report
 from fullcert.report import axes, barriers, charts, claims, outlines, page
+from fullcert.results import constant_answer
+from fullcert.system import numbers_as_text
+from fullcert.system.numbers_as_text import number
 
 HOSTILE = "</script><script>alert(1)</script><!--\u2028\u2029 \"'&<b>"
 POINTS = 30
@@ -298,14 +300,14 @@ def test_what_is_missing_is_left_out() -> None:
 
 
 def test_numbers_are_rounded_to_the_safe_side() -> None:
-    assert numerals.percent(0.9996) == "99.9 %" and numerals.percent(1.0) == "100.0 %"
-    assert numerals.percent(0.57) == "57.0 %" and numerals.percent(0.0) == "0.0 %"
-    assert numerals.below(0.123456) == 0.1234 and numerals.below(-0.123456) == -0.1235
-    assert numerals.above(0.123456) == 0.1235 and numerals.above(-0.123456) == -0.1234
-    assert numerals.above(0.1) == numerals.below(0.1) == 0.1
-    assert numerals.above(1.7976931348623157e308) < math.inf
-    assert numerals.width(0.12001) == "0.121" and numerals.width(None) == "–"
-    written = [numerals.number(value) for value in (0, -0.25, 1200, 12345, 3e-9, 1e300, 0.00012)]
+    assert numbers_as_text.percent(0.9996) == "99.9 %" and numbers_as_text.percent(1.0) == "100.0 %"
+    assert numbers_as_text.percent(0.57) == "57.0 %" and numbers_as_text.percent(0.0) == "0.0 %"
+    assert numbers_as_text.below(0.123456) == 0.1234 and numbers_as_text.below(-0.123456) == -0.1235
+    assert numbers_as_text.above(0.123456) == 0.1235 and numbers_as_text.above(-0.123456) == -0.1234
+    assert numbers_as_text.above(0.1) == numbers_as_text.below(0.1) == 0.1
+    assert numbers_as_text.above(1.7976931348623157e308) < math.inf
+    assert numbers_as_text.width(0.12001) == "0.121" and numbers_as_text.width(None) == "–"
+    written = [numbers_as_text.number(value) for value in (0, -0.25, 1200, 12345, 3e-9, 1e300, 0.00012)]
     assert written == ["0", "−0.25", "1200", "12340", "3e−9", "1e300", "0.00012"]
 
 

@@ -13,14 +13,13 @@ from typing import Any
 import pytest
 from commands import Command, sentence
 
-from fullcert.command import INTERRUPTED
+from fullcert.cli.command import INTERRUPTED
 
 FLAGS = ("train", "--dataset", "iris", "--epochs", "12", "--batch-size", "15", "--lr", "0.3", "--epsilon", "0.0001")
 STEPS = 72
 # whoever starts this process may have had it ignore the signal
-PROGRAM = (
-    "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); from fullcert.command import main; main()"
-)
+SIGNAL = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); "
+PROGRAM = SIGNAL + "from fullcert.cli.command import main; main()"
 
 
 def lines(run: Path) -> list[dict[str, Any]]:
@@ -172,7 +171,7 @@ def test_an_interrupt_between_two_logs_loses_no_step(
     command: Command, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, uninterrupted: Path
 ) -> None:
     """While accuracies are measured, the step is made and its line is not written yet."""
-    from fullcert.step_log import StepLog
+    from fullcert.results.step_log import StepLog
 
     measured, calls = StepLog._measured, []
 
@@ -193,7 +192,7 @@ def test_an_interrupt_between_two_logs_loses_no_step(
 def test_an_interrupt_while_testing_keeps_the_training(
     command: Command, monkeypatch: pytest.MonkeyPatch, table: Path, tmp_path: Path
 ) -> None:
-    from fullcert import evaluation
+    from fullcert.results import evaluation
 
     flags = ("train", "--data", table, "--target", "income", "--steps", "2", "--flip-labels", "1", "--quiet")
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from fullcert import runs
-from fullcert.mistakes import Mistake
+from fullcert.experiment import runs
+from fullcert.system.mistakes import Mistake
 
 
 def test_a_file_is_replaced_in_one_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

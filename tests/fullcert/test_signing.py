@@ -16,8 +16,9 @@ from commands import Command, as_nobody, run_main, sentence
 from forging import forged, taken_over
 
 from boundflow.files import certificate_files
-from fullcert import runs, signing, verifying
-from fullcert.mistakes import Mistake
+from fullcert.evidence import signing, verifying
+from fullcert.experiment import runs
+from fullcert.system.mistakes import Mistake
 
 REST = '"public_key": "", "signature": ""}'
 NONE = {
@@ -384,7 +385,7 @@ def test_a_new_run_is_not_signed_by_the_old_signature(command: Command, finished
 
 
 def test_signatures_need_cryptography(run: Path) -> None:
-    script = "import sys; sys.modules['cryptography'] = None; from fullcert.command import main; main()"
+    script = "import sys; sys.modules['cryptography'] = None; from fullcert.cli.command import main; main()"
     arguments = [sys.executable, "-c", script, "verify", str(run)]
     assert subprocess.run([*arguments, "--quiet"], capture_output=True).returncode == 0
     key = run.with_name("key")

@@ -11,10 +11,11 @@ from sklearn.impute import KNNImputer
 from sklearn.model_selection import train_test_split
 from sklearn.preprocessing import StandardScaler
 
-from fullcert import datasets, tasks
-from fullcert.datasets import cars, components, magic, splitting
-from fullcert.datasets.holdings import files_of, inspect
-from fullcert.mistakes import Mistake
+from fullcert.data import datasets
+from fullcert.data.datasets import cars, components, magic, splitting
+from fullcert.data.datasets.holdings import files_of, inspect
+from fullcert.experiment import tasks
+from fullcert.system.mistakes import Mistake
 
 
 @pytest.mark.parametrize(("count", "tested", "sizes"), [(60, False, (12, 4, 44)), (60, True, (0, 6, 60))])

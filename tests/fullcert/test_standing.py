@@ -129,7 +129,7 @@ def test_nothing_is_drawn_between_two_values_that_is_not_known(unit: str) -> Non
 
 
 def test_the_command_says_what_the_library_says(run: Path) -> None:
-    from fullcert.standing import Tested, of_test_set
+    from fullcert.results.withstood_answers import Tested, of_test_set
 
     test = Tested(run)
     certificate = bf.load(run / "certificate.safetensors")

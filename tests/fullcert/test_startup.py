@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from fullcert import startup
+from fullcert.system import startup
 
 
 def test_small_steps_get_one_thread_and_large_ones_all() -> None:
@@ -49,7 +49,7 @@ def test_threads_sleep_and_memory_is_kept_unless_told_otherwise(
 PROGRAM = """
 import os, sys
 sys.argv[1:] = ["train", "--dataset", "two-moons", "--hidden", "4", "--steps", "1", "--quiet", *sys.argv[1:]]
-from fullcert.command import main
+from fullcert.cli.command import main
 try:
     main()
 except SystemExit as end:
@@ -75,8 +75,8 @@ def test_a_run_refuses_no_threads() -> None:
 
 TYPED_WRONG = """
 import sys
-from fullcert.commands import run
-from fullcert.mistakes import Mistake
+from fullcert.cli.application import run
+from fullcert.system.mistakes import Mistake
 for case in [
     ["audit", "nowhere"], ["audit", ".", "no.csv"], ["audit", ".", "--verified", "no.csv"], ["attack", "nowhere"],
     ["attack", ".", "--out", "no/x.npz"], ["verify", "nowhere"], ["verify", ".", "--key", "no.pub"],
@@ -107,6 +107,6 @@ def test_a_path_that_is_typed_wrong_is_told_before_torch_is_imported(tmp_path: o
 
 def test_the_names_of_attacks_are_those_of_the_library() -> None:
     from boundflow.attacks import ATTACKS
-    from fullcert.commands.attack import NAMES
+    from fullcert.cli.attack import NAMES
 
     assert tuple(ATTACKS) == NAMES

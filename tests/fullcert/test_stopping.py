@@ -7,8 +7,8 @@ import time
 
 import pytest
 
-from fullcert import stopping
-from fullcert.stopping import Stopped, stoppable
+from fullcert.system import stopping
+from fullcert.system.stopping import Stopped, stoppable
 
 SIGNALS = [signal.SIGTERM, signal.SIGHUP]
 

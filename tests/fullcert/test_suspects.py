@@ -14,8 +14,9 @@ from sklearn.model_selection import cross_val_predict
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from fullcert import suspects, tasks
-from fullcert.options import resolve
+from fullcert.data import suspects
+from fullcert.experiment import tasks
+from fullcert.experiment.options import resolve
 
 ROWS, WRONG = 5000, 58
 

@@ -17,9 +17,10 @@ import pytest
 from commands import Command, sentence
 
 import boundflow as bf
-from fullcert import attacked_curves, jobs, sweep_tables, sweeps
-from fullcert.mistakes import Mistake
-from fullcert.options import Options, resolve
+from fullcert.experiment.options import Options, resolve
+from fullcert.sweeps import attacked_curves, sweep_tables, swept_runs
+from fullcert.system import jobs
+from fullcert.system.mistakes import Mistake
 
 IRIS = ("--dataset", "iris", "--steps", "3")
 
@@ -87,12 +88,12 @@ def test_the_curve_is_the_best_of_all_runs(swept: Path) -> None:
 def test_means_and_deviations_over_the_seeds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """By hand: 0.5 and 0.7 are 60 +- 14.1 %; one seed has no deviation, and what was not measured has no number."""
     measured: dict[Path, dict[str, float]] = {}
-    monkeypatch.setattr(sweeps.Run, "metrics", property(lambda run: measured[run.path]))
+    monkeypatch.setattr(swept_runs.Run, "metrics", property(lambda run: measured[run.path]))
 
-    def run(flips: int, seed: int, certified: float | None) -> sweeps.Run:
+    def run(flips: int, seed: int, certified: float | None) -> swept_runs.Run:
         options = Options(dataset="iris", flip_labels=flips, seed=seed)
         metrics = {"nominal_accuracy": 0.9} | ({} if certified is None else {"certified_accuracy": certified})
-        made = sweeps.Run(str(tmp_path), "", (("flip_labels", flips),), options)
+        made = swept_runs.Run(str(tmp_path), "", (("flip_labels", flips),), options)
         measured[made.path] = metrics
         return made
 
@@ -138,7 +139,7 @@ def test_attacks_give_the_curve_an_upper_bound(swept: Path, monkeypatch: pytest.
     assert "accuracy under attack" in (Path(curve["largest_run"]) / "report.html").read_text()
     assert "under attack" in (swept / "plot.svg").read_text()
     folders = sorted(path.parent for path in swept.glob("runs/*/attack.json"))
-    monkeypatch.setattr("fullcert.attacking.loaded", None)  # nothing is attacked twice
+    monkeypatch.setattr("fullcert.results.attacked_run.loaded", None)  # nothing is attacked twice
     attacked_curves.attack_all(folders, {"steps": 3, "restarts": 2, "targets": 2, "seed": 0})
     for folder in folders:
         (folder / "attack.json").write_text('{"by_point": [1]}')
@@ -148,37 +149,37 @@ def test_attacks_give_the_curve_an_upper_bound(swept: Path, monkeypatch: pytest.
         (folder / "attack.json").unlink()
 
 
-def planned(*axes: sweeps.Axis, given: dict[str, Any] | None = None, told: bool = False) -> list[sweeps.Run]:
+def planned(*axes: swept_runs.Axis, given: dict[str, Any] | None = None, told: bool = False) -> list[swept_runs.Run]:
     def made(said: dict[str, Any]) -> Options:
         return resolve({"dataset": "iris", **(given or {})}, said)
 
-    return sweeps.planned(Path("out"), made, {"": {}}, axes, (0, 1), told)
+    return swept_runs.planned(Path("out"), made, {"": {}}, axes, (0, 1), told)
 
 
 def test_the_plan() -> None:
-    plan = planned(sweeps.axis_of("flip-labels", "1,3"), sweeps.axis_of("lr", "0.1,0.2"))
+    plan = planned(swept_runs.axis_of("flip-labels", "1,3"), swept_runs.axis_of("lr", "0.1,0.2"))
     assert len(plan) == 8 and len({run.name for run in plan}) == 8 and len({run.kind for run in plan}) == 4
     assert {run.options.steps for run in plan} == {plan[0].options.steps}
     assert "flip-labels-1-lr-0.1-seed-0" in plan[0].name and "seed 0" in str(plan[0])
 
 
 def test_test_inputs_stay_the_same_over_epsilon() -> None:
-    axis = sweeps.axis_of("epsilon", "1e-3,1e-2")
+    axis = swept_runs.axis_of("epsilon", "1e-3,1e-2")
     assert {run.options.test_epsilon for run in planned(axis)} == {0.0}
     kept = planned(axis, given={"test_epsilon": 0.5}, told=True)
     assert {run.options.test_epsilon for run in kept} == {0.5}
 
 
 def test_runs_that_cannot_be_combined_say_why(monkeypatch: pytest.MonkeyPatch) -> None:
-    axis = sweeps.axis_of("flip-labels", "1,3")
+    axis = swept_runs.axis_of("flip-labels", "1,3")
 
     def refused(folders: object, over: object) -> None:
         raise Mistake("they differ in steps")
 
-    monkeypatch.setattr("fullcert.standing.of_runs", refused)
+    monkeypatch.setattr("fullcert.results.withstood_answers.of_runs", refused)
     found = sweep_tables.curves(planned(axis), [axis])
     assert found[0]["why_not"] == "they differ in steps" and "points" not in found[0]
-    lr = sweeps.axis_of("lr", "0.1,0.2")
+    lr = swept_runs.axis_of("lr", "0.1,0.2")
     assert sweep_tables.curves(planned(lr), [lr]) == []
 
 
@@ -214,8 +215,8 @@ def test_what_an_earlier_sweep_left_behind_may_be_damaged(tmp_path: Path) -> Non
     mine = f"{os.getpid()} {platform.node()}".encode()  # numbers of processes come again
     for text in (b"\xff\xfe", b"", b"9" * 5000, b"0 " + platform.node().encode(), b"-1 x", "\u0663 x".encode(), mine):
         (tmp_path / ".lock").write_bytes(text)
-        sweeps.awaited(tmp_path)
-    run = sweeps.Run(str(tmp_path), "", (), Options())
+        swept_runs.awaited(tmp_path)
+    run = swept_runs.Run(str(tmp_path), "", (), Options())
     run.path.mkdir(parents=True)
     for value in ('"x"', "[]", "NaN", "1e300"):
         (run.path / "metrics.json").write_text(f'{{"seconds": {value}}}')
@@ -224,9 +225,9 @@ def test_what_an_earlier_sweep_left_behind_may_be_damaged(tmp_path: Path) -> Non
 
 
 def test_a_run_that_fails_is_told(tmp_path: Path) -> None:
-    run = sweeps.Run(str(tmp_path), "", (("flip_labels", 1),), Options(dataset="nothing"))
+    run = swept_runs.Run(str(tmp_path), "", (("flip_labels", 1),), Options(dataset="nothing"))
     with pytest.raises(Mistake, match="failed"):
-        sweeps.run_all([run], 1, "processes", None, lambda progress: None)
+        swept_runs.run_all([run], 1, "processes", None, lambda progress: None)
 
 
 # --- where it runs ------------------------------------------------------------------------------------------------
@@ -307,10 +308,10 @@ def test_pieces_go_to_ray_as_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_ray_itself(tmp_path: Path) -> None:
     pytest.importorskip("ray", reason="Ray is not installed: pip install ray")
     options = resolve({"dataset": "iris", "flip_labels": 1, "steps": 1}, {})
-    run = sweeps.Run(str(tmp_path), "", (("flip_labels", 1),), options)
+    run = swept_runs.Run(str(tmp_path), "", (("flip_labels", 1),), options)
     told: list[jobs.Progress] = []
-    sweeps.run_all([run], 2, "ray", None, told.append)
+    swept_runs.run_all([run], 2, "ray", None, told.append)
     assert run.metrics is not None and told[-1].done == 1
-    wrong = sweeps.Run(str(tmp_path), "", (("flip_labels", 1),), Options(dataset="nothing"))
+    wrong = swept_runs.Run(str(tmp_path), "", (("flip_labels", 1),), Options(dataset="nothing"))
     with pytest.raises(Mistake, match="failed: there is no dataset"):
-        sweeps.run_all([run, wrong], 2, "ray", None, told.append)
+        swept_runs.run_all([run, wrong], 2, "ray", None, told.append)

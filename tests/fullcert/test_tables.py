@@ -11,9 +11,9 @@ import pyarrow
 import pytest
 from pyarrow import parquet
 
-from fullcert.dialects import Dialect
-from fullcert.mistakes import Mistake
-from fullcert.tables import Table, read, written
+from fullcert.data.dialects import Dialect
+from fullcert.data.tables import Table, read, written
+from fullcert.system.mistakes import Mistake
 
 
 def csv_of(folder: Path, content: str | bytes) -> Table:

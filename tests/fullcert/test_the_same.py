@@ -21,9 +21,10 @@ from commands import Columns, Command, Result, people, run_main, sentence, write
 from forging import forged
 
 from boundflow.files import certificate_files
-from fullcert import jobs, sweeps
-from fullcert.options import resolve
-from fullcert.training import Recipe
+from fullcert.experiment.options import resolve
+from fullcert.experiment.training import Recipe
+from fullcert.sweeps import swept_runs
+from fullcert.system import jobs
 
 TABLE = ("--target", "income", "--ignore", "pay", "--flip-labels", "1", "--steps", "2", "--quiet")
 PLAIN = ("--data", "people.csv", *TABLE)
@@ -152,13 +153,13 @@ def test_a_vote_takes_no_member_of_other_data(command: Command, world: Path) -> 
 def in_turn(monkeypatch: pytest.MonkeyPatch) -> None:
     """The runs of a sweep are made in this process."""
 
-    def perform(run: sweeps.Run, _: object = None) -> float:
+    def perform(run: swept_runs.Run, _: object = None) -> float:
         began = ["--resume"] if (run.path / "options.toml").exists() else []
         plan = Path(run.folder) / "plans" / f"{run.name}.toml"
         assert run_main("train", "--config", plan, *began, "--out", run.path, "--quiet") == 0
         return 1.0
 
-    monkeypatch.setattr(sweeps, "perform", perform)
+    monkeypatch.setattr(swept_runs, "perform", perform)
     monkeypatch.setattr(jobs, "in_threads", lambda left, work, *_: [(run, work(run)) for run in left])
 
 

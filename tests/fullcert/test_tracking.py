@@ -13,8 +13,8 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from torch import nn
 
 import boundflow as bf
-from fullcert.mistakes import Mistake
-from fullcert.tracking import TensorBoard
+from fullcert.results.tracking import TensorBoard
+from fullcert.system.mistakes import Mistake
 
 GENERATOR = torch.Generator().manual_seed(0)
 X = torch.randn(30, 3, dtype=torch.float64, generator=GENERATOR)
@@ -153,8 +153,8 @@ def test_a_missing_extra_says_what_to_install() -> None:
     script = """
 import sys
 sys.modules["tensorboard"] = None
-from fullcert.mistakes import Mistake
-from fullcert.tracking import TensorBoard
+from fullcert.system.mistakes import Mistake
+from fullcert.results.tracking import TensorBoard
 try:
     TensorBoard("never-made")
 except Mistake as mistake:

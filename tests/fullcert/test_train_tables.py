@@ -14,9 +14,9 @@ from commands import Columns, Command, people, sentence, write_csv
 
 import boundflow as bf
 from boundflow.same_program.identity import of_tensors
-from fullcert.encoding import FIXED, SAME
-from fullcert.options import read_options, resolve
-from fullcert.training import Recipe
+from fullcert.data.encoding import FIXED, SAME
+from fullcert.experiment.options import read_options, resolve
+from fullcert.experiment.training import Recipe
 
 QUICK = ("--steps", "2", "--quiet")
 INCOME = ("--target", "income", "--ignore", "pay")

@@ -11,12 +11,12 @@ from poisoning import batches, poisoned_inputs, stacked_outputs, stacked_trainin
 from torch import Tensor, nn
 
 import boundflow as bf
-from fullcert.evaluation import asked, evaluate, measure, on_test
-from fullcert.jobs import Counted, Progress
-from fullcert.losses import outputs
-from fullcert.mistakes import Mistake
-from fullcert.options import Options
-from fullcert.training import Recipe
+from fullcert.experiment.losses import outputs
+from fullcert.experiment.options import Options
+from fullcert.experiment.training import Recipe
+from fullcert.results.evaluation import asked, evaluate, measure, on_test
+from fullcert.system.jobs import Counted, Progress
+from fullcert.system.mistakes import Mistake
 
 
 def measured(made: Recipe, certificate: bf.Certificate) -> dict[str, Any]:

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 from commands import people, write_csv
 
-from fullcert import tuning
-from fullcert.options import Options
+from fullcert.experiment import tuning
+from fullcert.experiment.options import Options
 
 
 @pytest.mark.parametrize("trusted", [False, True])

@@ -16,12 +16,13 @@ from torch import nn
 import boundflow as bf
 from boundflow.symbols.budgets import Kind
 from boundflow.threats import Linf, Missing, Tolerance
-from fullcert import answering, evaluation, threats
-from fullcert.encoding import Encoding, Number, Target, Words, scaled
-from fullcert.evaluation import Answers
-from fullcert.options import Options
+from fullcert.data.encoding import Encoding, Number, Target, Words, scaled
+from fullcert.data.tables import Table
+from fullcert.experiment import threats
+from fullcert.experiment.options import Options
+from fullcert.results import answering, evaluation
+from fullcert.results.evaluation import Answers
 from fullcert.sklearn import CertifiedRegressor
-from fullcert.tables import Table
 
 ROWS = 200
 DTYPES = {"float64": torch.float64, "float32": torch.float32}

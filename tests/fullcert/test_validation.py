@@ -13,11 +13,11 @@ from rich.console import Console
 from torch import Tensor, nn
 
 import boundflow as bf
-from fullcert.command import main
-from fullcert.commands.validate import show
-from fullcert.mistakes import Mistake
-from fullcert.probing import FUNCTION, NO_RULE, RULE
-from fullcert.validation import Trial, Validation, validate
+from fullcert.cli.command import main
+from fullcert.cli.validate import show
+from fullcert.experiment.validation import Trial, Validation, validate
+from fullcert.networks.probing import FUNCTION, NO_RULE, RULE
+from fullcert.system.mistakes import Mistake
 
 
 class Net(nn.Module):

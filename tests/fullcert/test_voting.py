@@ -35,7 +35,7 @@ def test_a_run_of_members(run: Path) -> None:
 
 
 def test_the_vote_is_that_of_the_library(command: Command, run: Path) -> None:
-    from fullcert.standing import Tested
+    from fullcert.results.withstood_answers import Tested
 
     test = Tested(run)
     vote = bf.Ensemble.load(run / "members").predict(test.x)

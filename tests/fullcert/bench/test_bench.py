@@ -14,8 +14,8 @@ from fullcert.bench.__main__ import main
 from fullcert.bench.cases import Case, Measured, load
 from fullcert.bench.growth import slope
 from fullcert.bench.page import write
-from fullcert.bench.trainings import mixed_table
-from fullcert.mistakes import Mistake
+from fullcert.bench.whole_trainings import mixed_table
+from fullcert.system.mistakes import Mistake
 
 EXTRAS = ("typer", "rich", "matplotlib", "scipy", "sklearn", "hypothesis", "jinja2", "safetensors")
 NEEDED = {"interval-2-20-1-cpu", "interval-784-10-10-1-cpu", "interval-784-512-512-1-cpu", "interval-2-20-1-gpu"} | {

@@ -8,7 +8,7 @@ import pytest
 import torch
 from data_at_hand import needs
 
-from fullcert import datasets
+from fullcert.data import datasets
 from fullcert.reproduce import agt
 from fullcert.reproduce.agt import Attack
 from fullcert.reproduce.experiments import Scale, load

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from fullcert import jobs
 from fullcert.reproduce import engine
 from fullcert.reproduce.experiments import Case, Experiment, Outcome, Scale, load
+from fullcert.system import jobs
 
 CPU = torch.device("cpu")
 

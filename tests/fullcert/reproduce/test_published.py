@@ -14,11 +14,11 @@ from sklearn.datasets import make_moons
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
-from fullcert.datasets import Dataset, Split, load
-from fullcert.mistakes import Mistake
+from fullcert.data.datasets import Dataset, Split, load
 from fullcert.reproduce import pretraining, published
 from fullcert.reproduce.paper_tables import SEEDS, as_published
 from fullcert.reproduce.published import Published, Sets, Source
+from fullcert.system.mistakes import Mistake
 
 CPU = torch.device("cpu")
 

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 from commands import Command, sentence
 
-from fullcert.mistakes import Mistake
 from fullcert.reproduce import page, writing
 from fullcert.reproduce.__main__ import main
 from fullcert.reproduce.experiments import load
+from fullcert.system.mistakes import Mistake
 
 DOCS = Path(__file__).parents[3] / "docs"
 EXTRAS = ("typer", "rich", "matplotlib", "sklearn", "scipy", "jinja2", "safetensors")

@@ -5,11 +5,11 @@ import pytest
 import torch
 from data_at_hand import DATA, needs
 
-from fullcert import datasets
-from fullcert.mistakes import Mistake
+from fullcert.data import datasets
 from fullcert.reproduce import zorro
 from fullcert.reproduce.experiments import Scale, load
 from fullcert.reproduce.zorro import DESCENTS, PUBLISHED, Descent, Errors
+from fullcert.system.mistakes import Mistake
 
 CPU = torch.device("cpu")
 pytestmark = needs("auto-mpg/auto-mpg.csv")

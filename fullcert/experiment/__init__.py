@@ -1,0 +1,1 @@
+"""One run: its options, samples, threat, recipe and what it rests on, before and while it trains."""

@@ -1,0 +1,1 @@
+"""What a finished run says: its evaluation, answers for new rows, attacks, audits and votes."""

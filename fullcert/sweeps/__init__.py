@@ -1,0 +1,1 @@
+"""Several runs of one recipe, their table and their curves."""
