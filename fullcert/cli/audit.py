@@ -112,7 +112,8 @@ def recorded_in(rows: list[dict[str, Any]]) -> dict[str, list[str]]:
 def of_suspects(found: dict[str, Any]) -> dict[str, list[Any]]:
     """The rows with unlikely labels as columns, the most unlikely first."""
     rows = found["suspects"]["rows"]
-    names = [name for name in (rows[0] if rows else ()) if name != "recorded"]
+    told = rows[0] if rows else {}
+    names = [name for name in dict.fromkeys(("line", "id", *told)) if name in told and name != "recorded"]
     listed = {"rank": list(range(1, len(rows) + 1)), **{name: [row[name] for row in rows] for name in names}}
     return listed | recorded_in(rows)
 
