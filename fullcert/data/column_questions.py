@@ -320,7 +320,7 @@ def holes(column: Column, dated: str | None) -> Iterator[Finding]:
     """Missing cells: anything in the range that is there, or any of the categories; or one value for all of them."""
     if not column.missing:
         return
-    seen, values = f"{column.missing:,} of {len(column.cells):,} cells are empty", column.numbers
+    seen, values = f"{column.missing:,} of {len(column.cells):,} cells are missing", column.numbers
     share = f"{100 * column.missing / len(column.cells):.1g} %"
     costs = f"answers that do not hold for all that could have stood in these {share} of the rows stay open"
     fixed = "leaves no answer open for that, but nothing is certified about what really stood there"

@@ -37,11 +37,11 @@ class Notation(NamedTuple):
 
     @property
     def flags(self) -> str:
-        """What to type for it."""
+        """What to type for it, whatever a run says of its own table."""
         if not self.grouped:
             return f"--decimal . --thousands {NONE}" if self.decimal == "." else "--decimal ,"
-        thousands = f'--thousands "{self.thousands}"' if self.thousands == "'" else f"--thousands {self.thousands}"
-        return thousands if self.decimal == "." else f"--decimal , {thousands}"
+        thousands = f'"{self.thousands}"' if self.thousands == "'" else self.thousands
+        return f"--decimal {self.decimal} --thousands {thousands}"
 
     def check(self) -> None:
         """Refuse what no number can be written with."""
