@@ -105,10 +105,11 @@ class Column:
 
     @property
     def in_any_case(self) -> Counter[str]:
-        """How often each category stands there, whatever its case and blanks."""
+        """How often each category stands there, whatever its case and blanks, by how it is written first."""
         counts: Counter[str] = Counter()
+        first: dict[str, str] = {}
         for word, count in self.counts.items():
-            counts[without_case(word)] += count
+            counts[first.setdefault(without_case(word), word)] += count
         return counts
 
     def line_of(self, cell: str) -> int:

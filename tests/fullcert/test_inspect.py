@@ -226,9 +226,9 @@ def test_the_fixed_value_of_a_column_may_be_typed_in_any_case(command: Command, 
 
 def test_rare_categories_are_a_decision(tmp_path: Path) -> None:
     table = people(600)
-    table["town"][0], table["town"][1] = "nroth", "nroth"
+    table["town"][0], table["town"][1] = "Nroth", "Nroth"  # named as it is written
     (finding,) = decisions(tmp_path, table).values()
-    assert finding.kind == "rare" and finding.seen == "1 category has fewer than 10 rows: 'nroth (2)'"
+    assert finding.kind == "rare" and finding.seen == "1 category has fewer than 10 rows: 'Nroth (2)'"
 
 
 def test_missing_cells_are_proposed_in_both_ways(command: Command, tmp_path: Path) -> None:
