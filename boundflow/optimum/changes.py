@@ -126,6 +126,12 @@ def _clause(change: Labels, budget: int | None, targets: Tensor, classes: int | 
     if change.classes not in (None, classes):
         raise ValueError(f"the threat is about {change.classes} classes, and the head is for {classes}")
     allowed = torch.ones(len(targets), classes, dtype=torch.bool, device=targets.device)
+    if change.among is not None:
+        allowed = torch.from_numpy(change.among).to(targets.device)
+        outside = touched & ~allowed.gather(1, targets[:, None])[:, 0]
+        if bool(outside.any()):
+            sample = int(outside.nonzero()[0])
+            raise ValueError(f"sample {sample} has the label {int(targets[sample])}, which is not among its classes")
     return Clause(touched & (allowed.sum(1) > 1), budget, allowed=allowed)
 
 
