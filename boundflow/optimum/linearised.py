@@ -42,11 +42,19 @@ class Gradient(NamedTuple):
 
 
 class Asked(NamedTuple):
-    """Directions, and ``w_i <v, x_i>`` of all rows (m, n), each off by at most ``error`` (m) times ``w_i |x_i|``."""
+    """Directions, and ``w_i <v, x_i>`` of all rows (m, n), each off by at most ``error`` (m) times ``w_i |x_i|``.
+
+    ``missed`` (m, 2): what slopes miss where rows stand as observed, its middle and how far it is from there.
+    """
 
     directions: Directions
     weighted: Tensor
     error: Tensor
+    missed: Tensor | None = None
+
+    def at(self, places: slice | Tensor) -> Asked:
+        missed = None if self.missed is None else self.missed[places]
+        return Asked(self.directions.at(places), self.weighted[places], self.error[places], missed)
 
 
 class Loss(NamedTuple):
@@ -77,26 +85,50 @@ class Linearised:
         found = directions.vectors @ self.rows.inputs.T
         charge = rounding.of_ours(self.rows.width + 1, found.dtype)
         error = up(charge * directions.lengths, 2) + rounding.tiny(self.rows.width, found.dtype)
-        return Asked(directions, found.mul_(self.rows.weights), error)
+        weighted = found.mul_(self.rows.weights)
+        return Asked(directions, weighted, error, self._missed_along(weighted, error))
 
-    def loss(self, asked: Asked, direction: Tensor, signed: bool = False) -> Loss:
-        """How far ``<a, Delta>`` can go down along a direction in the space of logits, by rows.
+    def _missed_along(self, weighted: Tensor, error: Tensor) -> Tensor | None:
+        """The sum of ``W e`` over rows as observed: with e = c + r, |r| <= rho, it is ``W c``, off by ``|W| rho``."""
+        if self.still is None:
+            return None
+        middle = self.still.mean(1)
+        reach = up((self.still - middle[:, None]).abs().amax(1), 1)
+        sums = weighted.abs() @ torch.stack((reach, middle.abs()), 1)
+        charge = rounding.of_ours(weighted.shape[1] + 2, weighted.dtype)
+        far = (
+            sums[:, 0]
+            + charge * sums.sum(1)
+            + error * float(up(self._missed * self.rows.weights @ self.rows.norms, weighted.shape[1] + 4))
+        )
+        return torch.stack((weighted @ middle, far), 1)
 
-        Rows that would raise it have terms of 0, or, if ``signed``, the least they raise it by as a negative one.
-        """
+    def loss(self, asked: Asked, direction: Tensor) -> Loss:
+        """How far ``<a, Delta>`` can go down along a direction in the space of logits, by rows."""
         fixed = self._fixed(asked.directions, direction)
-        still = None if self.still is None else _most(asked.weighted, *_along(self.still, direction))
-        if still is not None:
-            rounded = rounding.of_ours(still.shape[1] + 2, still.dtype) * still.abs().sum(1)
-            lost = float(up(self._missed * self.rows.weights @ self.rows.norms, still.shape[1] + 4))
-            fixed = fixed + still.sum(1) + rounded + asked.error * lost
+        if asked.missed is not None:
+            fixed = fixed + (float(direction[0]) * asked.missed[:, 0] + asked.missed[:, 1])
         terms = []
         for clause in self.changes.clauses:
-            low, high = self.moves(clause, direction)
-            term = _most(asked.weighted, low, high)
-            term = term if still is None else term - still
-            terms.append((term if signed else term.clamp_min_(0.0)).masked_fill_(~clause.touched, 0.0))
+            lower, upper = (ends * clause.touched for ends in self.slopes(clause, direction))
+            lower, upper = lower.clamp_max(0.0), upper.clamp_min(0.0)
+            if bool((lower * upper < 0).any()):
+                terms.append(torch.maximum(asked.weighted * lower, asked.weighted * upper))
+            else:  # each row can go down by one sign of W alone
+                terms.append((asked.weighted * (lower + upper)).clamp_min_(0.0))
         return Loss(fixed, terms, asked.error * self._longest(direction))
+
+    def slopes(self, clause: Clause, direction: Tensor) -> tuple[Tensor, Tensor]:
+        """What a row with another target takes off is ``upper W`` where W > 0, and ``lower W`` where W < 0, (n) each.
+
+        That is ``max(W low, W high)`` for what it adds then, less the same for what its slope missed before.
+        """
+        low, high = self.moves(clause, direction)
+        if self.still is None:
+            return low, high
+        least, most = _along(self.still, direction)
+        slack = rounding.of_ours(2, low.dtype) * (low.abs() + high.abs() + least.abs() + most.abs())
+        return low - least - slack, high - most + slack
 
     def most(self, loss: Loss, budget: int | None = None) -> Tensor:
         """The most that directions can go down, (m): the sum of the largest terms, within each budget."""
@@ -108,13 +140,11 @@ class Linearised:
         return total + rounding.of_ours(2 * len(loss.terms) + 2, total.dtype) * total.abs()
 
     def _longest(self, direction: Tensor) -> float:
-        """What an error of 1 in ``<v, x_j> / |x_j|`` makes of the term of a row, at most, roundings included."""
+        """What an error of 1 in ``<v, x_j> / |x_j|`` makes of the term of a row, at most."""
         longest = 0.0
         for clause in self.changes.clauses:
-            low, high = self.moves(clause, direction)
-            reach = torch.maximum(-low, high).clamp_min(0.0)
-            if self.still is not None:
-                reach = 4 * (reach + self.still.abs().amax(1))  # the terms of both states, and their difference
+            lower, upper = self.slopes(clause, direction)
+            reach = torch.maximum(-lower, upper).clamp_min(0.0) * clause.touched
             longest = max(longest, float((reach * self.rows.weights * self.rows.norms).max()))
         return longest * (1 + rounding.of_ours(6, torch.float64))
 
@@ -194,14 +224,8 @@ def _along(missed: Tensor, direction: Tensor) -> tuple[Tensor, Tensor]:
     return (low, high) if float(direction[0]) > 0 else (-high, -low)
 
 
-def _most(weighted: Tensor, low: Tensor, high: Tensor) -> Tensor:
-    """``max(w low, w high)``, rounded up as far as the products are rounded."""
-    found = torch.maximum(weighted * low, weighted * high)
-    return found.add_(found.abs(), alpha=rounding.of_ours(2, found.dtype))
-
-
 def largest(terms: Tensor, budget: int | None) -> Tensor:
-    """The sum of the ``budget`` largest of nonnegative terms in every row, rounded up."""
+    """The sum of the ``budget`` largest of nonnegative terms in every row, rounded up, as products are, too."""
     count = terms.shape[1]
     if budget is not None and budget < count:
         terms, count = few_largest(terms, budget), budget

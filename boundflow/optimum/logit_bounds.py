@@ -120,16 +120,12 @@ class Answers:
         found = inputs.center.new_full((len(inputs.center), outputs), torch.inf)
         for name in sorted(set(label.tolist())):
             mine = (label == name).nonzero()[:, 0]
-            part, of_part = inputs.at(mine), None if asked is None else at(asked, mine)
+            part, of_part = inputs.at(mine), None if asked is None else asked.at(mine)
             for rival in range(outputs):
                 if rival != name:
                     q = difference(name, rival, outputs).to(inputs.center)
                     found[mine, rival] = self.direction(part, of_part, q).lower
         return found
-
-
-def at(asked: Asked, places: Tensor) -> Asked:
-    return Asked(asked.directions.at(places), asked.weighted[places], asked.error[places])
 
 
 def difference(label: int, rival: int, outputs: int) -> Tensor:

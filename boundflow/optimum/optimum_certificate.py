@@ -28,7 +28,7 @@ from ..tensor.lift import Given
 from ..threats import Threat
 from .branching import Branched, branched
 from .linearised import largest_budget
-from .logit_bounds import Answers, Inputs, Optimum, at, difference
+from .logit_bounds import Answers, Inputs, Optimum, difference
 from .logit_losses import Logistic
 from .ranges import Observed
 from .squared import SquaredOptimum
@@ -304,8 +304,8 @@ def _withstood_exactly(optimum: SquaredOptimum, inputs: Inputs, label: Tensor, m
             for rival in range(outputs):
                 if rival != name:
                     q = difference(name, rival, outputs).to(inputs.center)
-                    ahead = answers.direction(part.at(mine), at(asked, mine), q)
-                    loss = optimum.exact.loss(at(asked, mine), q)
+                    ahead = answers.direction(part.at(mine), asked.at(mine), q)
+                    loss = optimum.exact.loss(asked.at(mine), q)
                     room = ahead.value - ahead.charge
                     best[mine] = torch.minimum(best[mine], largest_budget(loss, loss.terms[0], room, most))
     return found

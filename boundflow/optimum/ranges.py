@@ -171,15 +171,21 @@ class Observed:
 
     def by_chords(self, ranges: Ranges) -> Ranges:
         """Where the logits of the rows can go, if they are in these ranges."""
-        linear, ends = self.linearised(ranges), []
-        for sign in (1.0, -1.0):
-            direction, parts = torch.tensor([sign], dtype=torch.float64, device=self.targets.device), []
-            for places in self._pieces():
-                asked = linear.asked(self.rows.inputs[places])
-                loss = linear.loss(asked, direction, signed=True)
-                parts.append(self._without_own(loss.terms[0], loss.fixed, loss.error, places))
-            ends.append([torch.cat(part) for part in zip(*parts, strict=True)])
-        return _from_losses(ends[0], ends[1])
+        linear, clause = self.linearised(ranges), self.changes.clauses[0]
+        sides = [torch.tensor([side], dtype=torch.float64, device=self.targets.device) for side in (1.0, -1.0)]
+        slopes = [linear.slopes(clause, side) for side in sides]
+        ends: tuple[list[tuple[Tensor, Tensor]], ...] = ([], [])
+        for places in self._pieces():
+            asked = linear.asked(self.rows.inputs[places])
+            own = asked.weighted.gather(1, places[:, None])[:, 0]
+            reach = asked.error * self.rows.weights[places] * self.rows.norms[places]
+            for side, (lower, upper), end in zip(sides, slopes, ends, strict=True):
+                loss, lower, upper = linear.loss(asked, side), lower[places], upper[places]
+                mine = torch.where(own > 0, own * upper, own * lower)
+                mine = mine + up(reach * torch.maximum(lower.abs(), upper.abs()), 4)
+                end.append(self._without_own(loss.terms[0], mine, loss.fixed, loss.error, places))
+        down, up_ = ([torch.cat(part) for part in zip(*end, strict=True)] for end in ends)
+        return _from_losses(down, up_)
 
     def by_secants(self, ranges: Ranges) -> Ranges:
         """The same by inverses between which the true one lies."""
@@ -210,7 +216,8 @@ class Observed:
             none = torch.zeros_like(fixed)
             for end, side in zip(ends, (1.0, -1.0), strict=True):
                 terms = (side * tilt + up(radius, 4)).masked_fill_(~clause.touched, 0.0)
-                end.append(self._without_own(terms, side * fixed + up(around, 4), none, places))
+                own = terms.gather(1, places[:, None])[:, 0]
+                end.append(self._without_own(terms.clamp_min_(0.0), own, side * fixed + up(around, 4), none, places))
         lower, upper = ([torch.cat(part) for part in zip(*end, strict=True)] for end in ends)
         return _from_losses(lower, upper)
 
@@ -219,13 +226,14 @@ class Observed:
             torch.split(torch.arange(len(self.rows), device=self.targets.device), max(1, PIECE // len(self.rows)))
         )
 
-    def _without_own(self, terms: Tensor, fixed: Tensor, error: Tensor, places: Tensor) -> tuple[Tensor, Tensor]:
+    def _without_own(
+        self, positive: Tensor, own: Tensor, fixed: Tensor, error: Tensor, places: Tensor
+    ) -> tuple[Tensor, Tensor]:
         """How far rows can go down: as observed, by the k largest others; changed, by its own and k - 1 others."""
         clause = self.changes.clauses[0]
-        n = terms.shape[1]
+        n = positive.shape[1]
         k = n if clause.budget is None else min(clause.budget, n)
-        own = terms.gather(1, places[:, None])[:, 0]
-        positive, mine = terms.clamp_min(0.0), own.clamp_min(0.0)
+        mine = positive.gather(1, places[:, None])[:, 0]
         if not 0 < k < n:
             sums = positive.sum(1, keepdim=True) * min(k, 1)
             others = fewer = (sums[:, 0] - mine).clamp_min(0.0)
@@ -235,8 +243,8 @@ class Observed:
             others = torch.where(mine >= values[:, k - 1], sums[:, k + 1] - mine, sums[:, k])
             before = values[:, k - 2] if k > 1 else torch.full_like(mine, torch.inf)
             fewer = torch.where(mine >= before, sums[:, k] - mine, sums[:, k - 1])
-        slack = rounding.of_ours(k + 8, terms.dtype) * sums[:, -1] + up((k + 1) * error, 4)
-        slack = slack + rounding.of_ours(4, terms.dtype) * (fixed.abs() + own.abs())
+        slack = rounding.of_ours(k + 8, positive.dtype) * sums[:, -1] + up((k + 1) * error, 4)
+        slack = slack + rounding.of_ours(4, positive.dtype) * (fixed.abs() + own.abs())
         touched = clause.touched[places]
         stays = fixed + others + slack
         return stays, torch.where(touched, fixed + own + fewer + slack, stays)
