@@ -6,7 +6,8 @@ squared.py        squared loss, where bounds are exact   ranges.py              
 linearised.py     how far a logit of the optimum moves   logit_losses.py         losses of one logit: chords and secants
 changes.py        what a threat lets each row add        fitting.py              the optimum of the observed data
 training_rows.py  the training rows, scaled              inverse.py              directions, and what floats leave
-branching.py      which rows are wrong, one after the other   patches.py      features of images
+branching.py      which rows are wrong, in order         many_rows.py            ranges of very many rows
+patches.py        features of images                     pieces.py               long lists, and how far they are
 """
 
 from .certify_optimum import certify_optimum

@@ -105,14 +105,6 @@ class Changes:
         most = direction.masked_fill(~clause.allowed, -torch.inf).amax(1)
         return (there - most) * clause.touched, (there - least) * clause.touched
 
-    def longest(self, clause: Clause) -> Tensor:
-        """How long ``y_j - y'_j`` can be, over all logits, (n)."""
-        if clause.radius is not None:
-            return clause.radius * clause.touched
-        assert clause.allowed is not None
-        changes = (clause.allowed.sum(1) > 1) & clause.touched
-        return changes.double() * (1.0 if self.classes == 2 else 2.0**0.5 + 1e-15)
-
 
 def _clause(change: Labels, budget: int | None, targets: Tensor, classes: int | None) -> Clause:
     touched = torch.from_numpy(change.touched(np.arange(len(targets)))).to(targets.device)

@@ -36,7 +36,7 @@ class Inverse:
     """``M = sum_i s_i x_i x_i^T + diag(ridge)``, factored."""
 
     def __init__(self, rows: Rows, slopes: Tensor):
-        self.slopes = slopes
+        self.slopes, self.ridge = slopes, rows.ridge
         self.matrix, summands = gram(rows.inputs, slopes)
         self.matrix.diagonal().add_(rows.ridge)
         self.summands = summands + 1
@@ -53,12 +53,29 @@ class Inverse:
         else:
             vectors = torch.cholesky_solve(asked.T, self.factor).T.contiguous()
             vectors += torch.cholesky_solve((asked - vectors @ self.matrix).T, self.factor).T
-        lengths = length(vectors)
-        remainder = length(asked - vectors @ self.matrix)
+        remainder, off = self.remainder(asked, vectors)
+        return Directions(vectors, length(vectors), up(length(remainder) + off, 1))
+
+    def remainder(self, asked: Tensor, vectors: Tensor) -> tuple[Tensor, Tensor]:
+        """``a - M v``, and how long what is not known of it can be."""
         charge = rounding.of_ours(self.summands + len(self.matrix), asked.dtype)
         moduli = vectors.abs() @ self.moduli
-        left = remainder + charge * (length(asked) + float(length(self.moduli)) * moduli) * (1 + charge)
-        return Directions(vectors, lengths, left + rounding.tiny(self.summands, asked.dtype))
+        off = charge * (length(asked) + float(length(self.moduli)) * moduli) * (1 + charge)
+        return asked - vectors @ self.matrix, off + rounding.tiny(self.summands, asked.dtype)
+
+    def norms(self, asked: Tensor, directions: Directions) -> Tensor:
+        """Upper bounds of |a| in the norm of M^-1: ``<a, v> + <v, s> + <s, M^-1 s>`` is its square, s = a - M v."""
+        product = (asked * directions.vectors).sum(1).abs()
+        charge = rounding.of_ours(len(self.matrix), asked.dtype) * length(asked) * directions.lengths
+        known = up(product, 4) + charge + directions.left * directions.lengths
+        return up((known + directions.left.square() / self.least).sqrt(), 8)
+
+    def over_rows(self, vectors: Tensor) -> Tensor:
+        """Upper bounds of ``sqrt(sum_i s_i <v, x_i>^2)``: what |v| in the norm of M has without the ridge."""
+        moduli = vectors.abs() @ self.moduli
+        charge = rounding.of_ours(self.summands + 2 * len(self.matrix), vectors.dtype) * moduli.square()
+        product = ((vectors @ self.matrix) * vectors).sum(1) - vectors.square() @ self.ridge
+        return up((product.clamp_min(0.0) + 2 * charge).sqrt(), 8)
 
 
 def gram(inputs: Tensor, slopes: Tensor) -> tuple[Tensor, int]:

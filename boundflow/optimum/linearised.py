@@ -105,7 +105,7 @@ class Linearised:
 
     def loss(self, asked: Asked, direction: Tensor) -> Loss:
         """How far ``<a, Delta>`` can go down along a direction in the space of logits, by rows."""
-        fixed = self._fixed(asked.directions, direction)
+        fixed = self.fixed(asked.directions, direction)
         if asked.missed is not None:
             fixed = fixed + (float(direction[0]) * asked.missed[:, 0] + asked.missed[:, 1])
         terms = []
@@ -158,7 +158,8 @@ class Linearised:
         low, high = low + least, high + most
         return low - slack * low.abs(), high + slack * high.abs()
 
-    def _fixed(self, directions: Directions, direction: Tensor) -> Tensor:
+    def fixed(self, directions: Directions, direction: Tensor) -> Tensor:
+        """How far directions go down by the gradient that is left, by the tolerance, and by what they leave."""
         gradient, error = self._along(direction)
         dot = directions.vectors @ gradient
         charge = rounding.of_ours(self.rows.width, dot.dtype)
@@ -191,15 +192,19 @@ class Linearised:
         """
         if self.inverse.least <= 0:
             return float("inf")
-        ends = self._along(direction)
-        far = float(length(ends[0])) + float(length(ends[1]))
-        far += self.gradient.tolerance * float(direction.abs().sum()) * float(length(self.rows.scale))
-        far = far / math.sqrt(self.inverse.least) + self._remainders
+        far = self.pull(direction) + self._remainders
         for clause in self.changes.clauses:
             low, high = self.moves(clause, direction)
             longest = torch.maximum(-low, high).clamp_min(0.0) * self._pulls * clause.touched
             far += float(largest(up(longest, 4)[None], clause.budget)[0])
         return float(far) * (1 + rounding.of_ours(8 + len(self.changes.clauses), torch.float64))
+
+    def pull(self, direction: Tensor) -> float:
+        """How long the gradient that is left, and the tolerance, can be in the norm of M^-1."""
+        ends = self._along(direction)
+        far = float(length(ends[0])) + float(length(ends[1]))
+        far += self.gradient.tolerance * float(direction.abs().sum()) * float(length(self.rows.scale))
+        return far / math.sqrt(self.inverse.least) * (1 + rounding.of_ours(6, torch.float64))
 
     @cached_property
     def _pulls(self) -> Tensor:

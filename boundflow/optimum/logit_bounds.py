@@ -11,6 +11,7 @@ anywhere in a box adds, for every feature, its radius times the largest modulus 
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import NamedTuple, Protocol
 
 import torch
@@ -19,9 +20,8 @@ from torch import Tensor
 from ..arithmetic import rounding
 from .changes import Changes
 from .linearised import Asked, Linearised
+from .pieces import pieces
 from .training_rows import Rows, length, up
-
-PIECE = 2**24  # numbers at a time
 
 
 class Optimum(Protocol):
@@ -68,10 +68,9 @@ class Answers:
         self.optimum, self.budget, self.linear = optimum, budget, optimum.linear(budget)
         self._moduli: dict[tuple[float, ...], Tensor] = {}
 
-    def pieces(self, count: int) -> list[slice]:
+    def pieces(self, count: int) -> Iterator[slice]:
         """Inputs at a time."""
-        step = max(1, PIECE // max(1, len(self.optimum.rows)))
-        return [slice(begin, begin + step) for begin in range(0, count, step)]
+        return pieces(count, self.optimum.rows.at_a_time, "inputs")
 
     def asked(self, inputs: Inputs) -> Asked | None:
         return None if self.linear is None else self.linear.asked(inputs.center)

@@ -24,6 +24,7 @@ Afterwards they are narrowed, by both, as often as that helps.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import NamedTuple
@@ -32,14 +33,18 @@ import torch
 from torch import Tensor
 
 from ..arithmetic import rounding
-from . import fitting
+from ..symbols.budgets import few_largest
+from . import fitting, many_rows
 from .changes import Changes
 from .inverse import Inverse
-from .linearised import Gradient, Linearised
+from .linearised import Gradient, Linearised, largest
 from .logit_losses import Logistic, Loss
+from .pieces import pieces
 from .training_rows import Rows, length, up
 
-PIECE = 2**23  # terms at a time
+MANY = 2**24  # terms of all rows and rows: beyond, lengths come first
+EXPECTED = 0.4  # of how far all rows can be moved by lengths alone
+OUTWARDS = torch.tensor([-1.0, 1.0])
 FAR = 600.0  # no logit is followed further: beyond, a sigmoid is 0 or 1 in floats, and its slopes are nothing
 WIDER, TRIES, PASSES, ENOUGH = 1.15, 24, 8, 0.02  # how guesses grow, how often, and when narrowing ends
 
@@ -171,7 +176,11 @@ class Observed:
 
     def by_chords(self, ranges: Ranges) -> Ranges:
         """Where the logits of the rows can go, if they are in these ranges."""
-        linear, clause = self.linearised(ranges), self.changes.clauses[0]
+        return self._swept(self.linearised(ranges))
+
+    def _swept(self, linear: Linearised) -> Ranges:
+        """Every row held against every other."""
+        clause = self.changes.clauses[0]
         sides = [torch.tensor([side], dtype=torch.float64, device=self.targets.device) for side in (1.0, -1.0)]
         slopes = [linear.slopes(clause, side) for side in sides]
         ends: tuple[list[tuple[Tensor, Tensor]], ...] = ([], [])
@@ -186,6 +195,24 @@ class Observed:
                 end.append(self._without_own(loss.terms[0], mine, loss.fixed, loss.error, places))
         down, up_ = ([torch.cat(part) for part in zip(*end, strict=True)] for end in ends)
         return _from_losses(down, up_)
+
+    def by_kept(self, ranges: Ranges) -> Ranges:
+        """The same for very many rows, wider (`many_rows.py`)."""
+        still, changed = many_rows.moved(self.linearised(ranges), self.kept)
+        return Ranges(still * OUTWARDS.to(still), changed * OUTWARDS.to(still))
+
+    @cached_property
+    def kept(self) -> many_rows.Kept:
+        """Directions for slopes over about the ranges that are to be expected, and what other targets do there."""
+        linear = self.linearised(self._point())
+        size = linear.inverse.norms(self.rows.inputs, linear.inverse.of(self.rows.inputs))
+        clause = self.changes.clauses[0]
+        far = largest((size * self.rows.weights * clause.touched)[None], clause.budget)
+        about = (EXPECTED * size * far)[:, None] * OUTWARDS.to(size)
+        inverse = self.linearised(Ranges(about, about)).inverse
+        none = Gradient(torch.zeros_like(self.weights), torch.zeros_like(self.weights), 0.0)
+        found = self._swept(Linearised(self.rows, self.changes, inverse, none))
+        return many_rows.Kept(inverse.of(self.rows.inputs), *(ends * OUTWARDS.to(size) for ends in found))
 
     def by_secants(self, ranges: Ranges) -> Ranges:
         """The same by inverses between which the true one lies."""
@@ -221,10 +248,11 @@ class Observed:
         lower, upper = ([torch.cat(part) for part in zip(*end, strict=True)] for end in ends)
         return _from_losses(lower, upper)
 
-    def _pieces(self) -> list[Tensor]:
-        return list(
-            torch.split(torch.arange(len(self.rows), device=self.targets.device), max(1, PIECE // len(self.rows)))
-        )
+    def _pieces(self) -> Iterator[Tensor]:
+        """Rows, so many that their terms are few."""
+        n = len(self.rows)
+        for piece in pieces(n, self.rows.at_a_time, "training rows"):
+            yield torch.arange(n, device=self.targets.device)[piece]
 
     def _without_own(
         self, positive: Tensor, own: Tensor, fixed: Tensor, error: Tensor, places: Tensor
@@ -238,7 +266,7 @@ class Observed:
             sums = positive.sum(1, keepdim=True) * min(k, 1)
             others = fewer = (sums[:, 0] - mine).clamp_min(0.0)
         else:
-            values = torch.topk(positive, k + 1).values
+            values = few_largest(positive, k + 1).sort(descending=True).values
             sums = torch.nn.functional.pad(values, (1, 0)).cumsum(1)
             others = torch.where(mine >= values[:, k - 1], sums[:, k + 1] - mine, sums[:, k])
             before = values[:, k - 2] if k > 1 else torch.full_like(mine, torch.inf)
@@ -253,11 +281,13 @@ class Observed:
 
     def ranges(self) -> Ranges | None:
         """Ranges that hold; None where none were found."""
-        point = torch.zeros(len(self.rows), 2, dtype=torch.float64, device=self.targets.device)
-        first = self.by_chords(Ranges(point, point)).wider(WIDER)
-        for bound, proven in ((self.by_chords, Ranges.inside), (self.by_secants, Ranges.strictly_inside)):
+        bounds = [(self.by_chords, Ranges.inside), (self.by_secants, Ranges.strictly_inside)][: 1 + self._tilts]
+        if self._many:
+            bounds = [(self.by_kept, Ranges.inside), *bounds]
+        first = bounds[0][0](self._point()).wider(WIDER)
+        for bound, proven in bounds:
             guess = first
-            for _ in range(TRIES if bound == self.by_chords or self._tilts else 0):
+            for _ in range(TRIES):
                 if not float(guess.hull().abs().max()) <= FAR:
                     break
                 found = bound(guess)
@@ -266,17 +296,32 @@ class Observed:
                 guess = guess.joined(found.wider(WIDER))
         return None
 
+    def _point(self) -> Ranges:
+        """Rows that stay where they are."""
+        point = torch.zeros(len(self.rows), 2, dtype=torch.float64, device=self.targets.device)
+        return Ranges(point, point)
+
+    @property
+    def _many(self) -> bool:
+        """Whether there are too many rows to look at every two of them often."""
+        return len(self.rows) ** 2 > MANY
+
     @property
     def _tilts(self) -> bool:
         """Whether another target tilts the objective, and does nothing else."""
         return isinstance(self.loss, Logistic)
 
     def _narrowed(self, found: Ranges) -> Ranges:
+        """The part of ranges that hold which is left by each bound in turn, for as long as that helps."""
+        if self._many:
+            return self._passed(found, [self.by_kept])
+        return self._passed(found, [self.by_chords, self.by_secants][: 1 + self._tilts])
+
+    def _passed(self, found: Ranges, bounds: Sequence[Callable[[Ranges], Ranges]]) -> Ranges:
         for _ in range(PASSES):
             before = found.width
-            found = found.within(self.by_chords(found))
-            if self._tilts:
-                found = found.within(self.by_secants(found))
+            for bound in bounds:
+                found = found.within(bound(found))
             if found.width > (1 - ENOUGH) * before:
                 break
         return found

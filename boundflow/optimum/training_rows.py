@@ -26,6 +26,7 @@ from torch import Tensor
 
 from ..arithmetic import rounding
 
+TERMS, WIDE = 2**20, 256  # of inputs and rows at a time, and inputs that are enough for a quick product
 LEAST, MOST = 2.0**-300, 2.0**300  # of a number in the data; squares of such numbers are floats
 
 
@@ -61,6 +62,11 @@ class Rows:
     @property
     def width(self) -> int:
         return self.inputs.shape[1]
+
+    @property
+    def at_a_time(self) -> int:
+        """How many inputs are held against all rows at a time: as few as stay in a cache, if products stay quick."""
+        return max(TERMS // max(1, len(self)), min(self.width // 4, WIDE), 1)
 
     @property
     def free_intercept(self) -> bool:

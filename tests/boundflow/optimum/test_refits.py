@@ -11,6 +11,7 @@ from refits import optimum
 from torch import nn
 
 import boundflow as bf
+from boundflow.optimum import ranges
 from boundflow.threats import AtMost, Labels
 
 THOROUGH = bool(os.environ.get("BOUNDFLOW_THOROUGH"))
@@ -71,6 +72,27 @@ def test_refits_are_inside(seed: int, loss: str) -> None:
         assert (theta >= coefficients[0][0].numpy() - slack).all() and (
             theta <= coefficients[1][0].numpy() + slack
         ).all()
+
+
+@pytest.mark.parametrize("loss", LOSSES[1:])
+@pytest.mark.parametrize("seed", range(0, PROBLEMS, 3))
+def test_refits_are_inside_where_rows_are_many(seed: int, loss: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ranges of very many rows come another way (`many_rows.py`), which holds for few."""
+    monkeypatch.setattr(ranges, "MANY", 0)
+    test_refits_are_inside(seed, loss)
+
+
+def test_many_rows_are_as_certain_as_few(monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = np.random.RandomState(4)
+    x = rng.randn(400, 3)
+    data = torch.tensor(x), torch.tensor((x[:, 0] + 0.3 * rng.randn(400) > 0).astype(int))
+    options = {"threat": AtMost(2, Labels()), "loss": "logistic", "l2": 0.1}
+    few = bf.certify_optimum(nn.Linear(3, 1), data, **options).predict(x[:50])
+    monkeypatch.setattr(ranges, "MANY", 0)
+    certificate = bf.certify_optimum(nn.Linear(3, 1), data, **options)
+    monkeypatch.setattr(ranges.Observed, "by_chords", None)  # every two rows are held against each other once
+    many = certificate.predict(x[:50])
+    assert (many.upper - many.lower <= 1.01 * (few.upper - few.lower)).all()
 
 
 @pytest.mark.parametrize("k", [1, 2])
