@@ -119,6 +119,14 @@ LAWS = {  # file -> tests that go first: exact arithmetic, in the room that the 
     "files/certificate_files.py": ["saved"],
     "answers/prediction.py": ["answers"],
     "answers/cuts.py": ["answers"],
+    **dict.fromkeys(
+        (
+            *("optimum/branching.py", "optimum/changes.py", "optimum/fitting.py", "optimum/inverse.py"),
+            *("optimum/linearised.py", "optimum/logit_bounds.py", "optimum/logit_losses.py", "optimum/ranges.py"),
+            *("optimum/optimum_certificate.py", "optimum/squared.py", "optimum/training_rows.py"),
+        ),
+        ["optimum_in_fractions", "ranges_in_fractions"],
+    ),
     "arithmetic/rounding.py": ["rounding", "lifted_data", "pieces", "concretisation"],
 }
 

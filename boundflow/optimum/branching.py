@@ -177,11 +177,11 @@ class _Search:
 
     def _fit_each(self, part: Part, of_part: Observed, points: Tensor, left: Tensor) -> None:
         """All optima with one more wrong label, batch by batch."""
-        least = self._least(of_part)
+        least, hull = self._least(of_part)
         places = self.order[part.begin :]
         size = max(1, BATCH // (of_part.rows.width**2 + len(of_part.rows)))
         for flipped in torch.split(places, size):
-            weights, off = _fits(of_part, flipped, least)
+            weights, off = _fits(of_part, flipped, least, hull)
             center = self.inputs.center[points]
             lead = (center @ weights.T) * self.side[points, None]
             lengths = length(center)[:, None]
@@ -192,23 +192,23 @@ class _Search:
             self._settle(points, (lead - around).amin(1), (lead + around).amin(1), left)
 
     @staticmethod
-    def _least(of_part: Observed) -> float:
-        """The least eigenvalue of the second derivatives between the optima of a part."""
+    def _least(of_part: Observed) -> tuple[float, Tensor]:
+        """The least eigenvalue of second derivatives, and the moves of logits (n, 2), those of all optima among them.
+
+        A slope rises and then falls, so it is least at an end; the ridge alone is enough where all columns have one.
+        """
         rows = of_part.rows
-        if not rows.free_intercept:
-            return rows.least_eigenvalue(rows.weights)
-        ranges = of_part.ranges()
+        everywhere = torch.tensor([-torch.inf, torch.inf], dtype=torch.float64, device=rows.inputs.device)
+        ranges = of_part.ranges() if rows.free_intercept else None
         if ranges is None:
-            return 0.0
-        hull, (logits, error) = ranges.hull(), of_part.logits
-        least, _ = of_part.loss.secants(logits, of_part.targets, hull[:, 0] - error, hull[:, 1] + error)
-        ends = [of_part.loss.curvature(logits + hull[:, end], of_part.targets) for end in (0, 1)]
-        slopes = torch.minimum(least, torch.minimum(*ends))
+            return 0.0 if rows.free_intercept else rows.least_eigenvalue(rows.weights), everywhere[None]
+        hull, (logits, error) = ranges.wider(1.01).hull(), of_part.logits
+        slopes = torch.minimum(*(of_part.loss.curvature(logits + hull[:, end], of_part.targets) for end in (0, 1)))
         slopes = slopes - rounding.of_ours(32, slopes.dtype) * slopes - 0.1 * error
-        return rows.least_eigenvalue(slopes.clamp_min(0.0) * rows.weights)
+        return rows.least_eigenvalue(slopes.clamp_min(0.0) * rows.weights), hull
 
 
-def _fits(of_part: Observed, flipped: Tensor, least: float) -> tuple[Tensor, Tensor]:
+def _fits(of_part: Observed, flipped: Tensor, least: float, hull: Tensor) -> tuple[Tensor, Tensor]:
     """Weights (B, d) with one more wrong label each, and how far the optimum may be from them, at most."""
     rows, loss = of_part.rows, of_part.loss
     targets = of_part.targets.repeat(len(flipped), 1)
@@ -224,7 +224,7 @@ def _fits(of_part: Observed, flipped: Tensor, least: float) -> tuple[Tensor, Ten
         hessian = curvature.view(-1, rows.width, rows.width) + torch.diag(rows.ridge)
         step = torch.cholesky_solve(gradient[:, :, None], torch.linalg.cholesky_ex(hessian)[0])[:, :, 0]
         weights = _downhill(of_part, targets, weights, torch.nan_to_num(step))
-    return weights, _distances(of_part, weights, targets, least)
+    return weights, _distances(of_part, weights, targets, least, hull)
 
 
 def _downhill(of_part: Observed, targets: Tensor, weights: Tensor, step: Tensor) -> Tensor:
@@ -244,16 +244,22 @@ def _downhill(of_part: Observed, targets: Tensor, weights: Tensor, step: Tensor)
     return weights - factor * step
 
 
-def _distances(of_part: Observed, weights: Tensor, targets: Tensor, least: float) -> Tensor:
-    """``|gradient| / least eigenvalue``, of the enclosed gradient and the tolerance of other solvers."""
+def _distances(of_part: Observed, weights: Tensor, targets: Tensor, least: float, hull: Tensor) -> Tensor:
+    """``|gradient| / least eigenvalue``, of the enclosed gradient and the tolerance of other solvers.
+
+    Weights whose logits leave the hull are as far as can be: the eigenvalue is one of second derivatives inside.
+    """
     rows, loss = of_part.rows, of_part.loss
     logits = weights @ rows.inputs.T
     slope = loss.slope(logits, targets)
     gradient = gradient_of(rows, slope.T, weights)
     n, dtype = len(rows) + rows.width, weights.dtype
     pulls = rows.weights * rows.norms
-    off = loss.steepest * rounding.of_ours(rows.width, dtype) * length(weights)[:, None] * rows.norms + loss.off(logits)
+    error = rounding.of_ours(rows.width, dtype) * length(weights)[:, None] * rows.norms
+    off, around = loss.steepest * error + loss.off(logits), error + of_part.logits[1]
+    moved = logits - of_part.logits[0]
+    inside = ((moved - around > hull[:, 0]) & (moved + around < hull[:, 1])).all(1)
     lost = rounding.of_ours(n, dtype) * (slope.abs() @ pulls + length(rows.ridge * weights)) + up(off, 4) @ pulls
-    idle = of_part.tolerance * float(rows.weights.sum()) * float(length(rows.scale))
+    idle = of_part.tolerance * rows.count * float(length(rows.scale))
     found = length(gradient) + up(lost, n) + idle
-    return up(found / least, 2) if least > 0 else torch.full_like(found, torch.inf)
+    return torch.where(inside, up(found / least, 2), torch.inf) if least > 0 else torch.full_like(found, torch.inf)

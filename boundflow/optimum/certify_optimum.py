@@ -69,8 +69,8 @@ def certify_optimum(
 
     ``head`` is the last layer; it is fitted, or, with ``fitted``, taken as it is, and the gradient that it leaves is
     charged. ``features`` make what the head sees, fixed and without looking at labels. ``tolerance``: no entry of the
-    gradient of the mean objective that a solver leaves on other data is larger. Several ``l2``: an answer is certain
-    only if it is the same for each.
+    gradient of the mean objective, over samples or over their weights, that a solver leaves on other data is larger.
+    Several ``l2``: an answer is certain only if it is the same for each.
     """
     begin = time.perf_counter()
     rounding.require_gradual_underflow()

@@ -86,4 +86,4 @@ def left(rows: Rows, slopes: Tensor, off: Tensor, weights: Tensor, tolerance: fl
     size = (slopes.abs().T * rows.weights) @ moduli + rows.ridge * weights.abs()
     known = (off.T * rows.weights) @ moduli
     error = up(rounding.of_ours(n, value.dtype) * size, n) + up(known, n) + rounding.tiny(n, value.dtype)
-    return Gradient(value, error, tolerance * float(rows.weights.sum()))
+    return Gradient(value, error, tolerance * rows.count)

@@ -188,6 +188,7 @@ class Linearised:
     def reach(self, direction: Tensor) -> float:
         """An upper bound of |Delta| along a direction in the space of logits, in the norm of M.
 
+        It is one of the sum over logits, too, each times |q|: what plain logits round is of each of them.
         ``|x_j|^2`` in the norm of M^-1 is at most ``1 / (w_j m_j)``, since M is no less than ``w_j m_j x_j x_j^T``.
         """
         if self.inverse.least <= 0:
@@ -202,7 +203,7 @@ class Linearised:
     def pull(self, direction: Tensor) -> float:
         """How long the gradient that is left, and the tolerance, can be in the norm of M^-1."""
         ends = self._along(direction)
-        far = float(length(ends[0])) + float(length(ends[1]))
+        far = float(up(direction.abs() @ length(self.gradient.value), len(direction))) + float(length(ends[1]))
         far += self.gradient.tolerance * float(direction.abs().sum()) * float(length(self.rows.scale))
         return far / math.sqrt(self.inverse.least) * (1 + rounding.of_ours(6, torch.float64))
 

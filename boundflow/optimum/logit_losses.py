@@ -202,6 +202,10 @@ class Huber(Loss):
     def curvature(self, logits: Tensor, targets: Tensor) -> Tensor:
         return ((logits - targets).abs() < self.width).to(logits)
 
+    def off(self, logits: Tensor) -> Tensor:
+        """What is not cut off is a difference of at most the width, however large targets are."""
+        return EXACT * (1 + logits.abs() + self.width) * _outward()
+
     def corners(self, targets: Tensor) -> tuple[Tensor, ...]:
         return targets - self.width, targets + self.width
 

@@ -223,6 +223,7 @@ class OptimumCertificate:
                 label = classes(plain[piece])
                 ahead = answers.leads(part, asked, label).amin(1, keepdim=True)
                 others = torch.stack([low[:, c] - _others(high, c) for c in range(low.shape[1])], 1)
+                others = rounding.outward(torch.stack((others, others)))[0]
                 lead = others.scatter(1, label[:, None], torch.maximum(ahead, others.gather(1, label[:, None])))
             parts.append((low, high, lead))
         low, high, lead = (torch.cat(part) for part in zip(*parts, strict=True))

@@ -228,7 +228,7 @@ class Observed:
         reaches = up(far * moves.abs(), 4)
         value, off = self.gradient.value[0], self.gradient.error[0]
         idle = float(length(off)) + self.gradient.tolerance * float(length(self.rows.scale))
-        idle = idle / spread.least  # what is not known of the gradient, by the least eigenvalue
+        idle = idle / spread.least if spread.least > 0 else float("inf")  # what is not known of the gradient
         pulls = float(spread.norms(value[None], length(value[None]))[0])
         ends: list[list[tuple[Tensor, Tensor]]] = [[], []]
         charge = rounding.of_ours(2 * self.rows.width + 4, torch.float64) * spread.size
@@ -354,9 +354,7 @@ class Between(NamedTuple):
         larger, smaller = found
         size = float(length(larger.reshape(1, -1))[0])
         charge = rounding.of_ours(2 * rows.width + 8, torch.float64) * size
-        return (larger + smaller) / 2, Between(
-            (larger - smaller) / 2, off + 2 * charge, size, max(inverses[0].least, 1e-300)
-        )
+        return (larger + smaller) / 2, Between((larger - smaller) / 2, off + 2 * charge, size, inverses[0].least)
 
     def norms(self, vectors: Tensor, lengths: Tensor) -> Tensor:
         square = ((vectors @ self.half) * vectors).sum(1).clamp_min(0.0)

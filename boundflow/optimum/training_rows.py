@@ -45,16 +45,19 @@ class Rows:
         inputs = inputs.detach().double()
         if intercept:
             inputs = torch.cat((inputs, torch.ones_like(inputs[:, :1])), 1)
-        require_ordinary(inputs)
+        require_ordinary(inputs, "features")
         largest = power_of_two(inputs.abs().amax(0))
         scale = largest * power_of_two((inputs * largest).square().mean(0).sqrt())
-        of_columns = torch.full_like(scale, ridge)
-        if intercept and not penalised:
-            of_columns[-1] = 0.0
         weights = torch.ones_like(inputs[:, 0]) if weights is None else weights.detach().to(inputs)
         if weights.shape != (len(inputs),) or not bool((torch.isfinite(weights) & (weights >= 0)).all()):
             raise ValueError(f"weights must be one finite number of at least 0 for each of the {len(inputs)} samples")
-        return Rows(inputs * scale, weights, of_columns * scale.square(), scale)
+        require_ordinary(weights, "weights")
+        of_columns = ridge * scale.square()
+        if not bool(((of_columns >= LEAST**3) & (of_columns <= MOST**3)).all()):
+            raise ValueError("l2 is too small or too large for features of this size: bring them near 1")
+        if intercept and not penalised:
+            of_columns[-1] = 0.0
+        return Rows(inputs * scale, weights, of_columns, scale)
 
     def __len__(self) -> int:
         return len(self.inputs)
@@ -67,6 +70,11 @@ class Rows:
     def at_a_time(self) -> int:
         """How many inputs are held against all rows at a time: as few as stay in a cache, if products stay quick."""
         return max(TERMS // max(1, len(self)), min(self.width // 4, WIDE), 1)
+
+    @property
+    def count(self) -> float:
+        """How many times the mean objective this one is, at most: solvers divide by n, or by the sum of the weights."""
+        return max(float(len(self)), float(up(self.weights.sum(), len(self))))
 
     @property
     def free_intercept(self) -> bool:
@@ -103,11 +111,11 @@ class Rows:
         return found * (1 - rounding.of_ours(self.width + 8, slopes.dtype))
 
 
-def require_ordinary(inputs: Tensor) -> None:
+def require_ordinary(inputs: Tensor, what: str) -> None:
     """Refuse numbers whose products with others could overflow, or lose all they have to underflow."""
     moduli = inputs.abs()
     if not bool(((moduli == 0) | ((moduli >= LEAST) & (moduli <= MOST))).all()):
-        raise ValueError(f"features must be finite, and 0 or between {LEAST:.0e} and {MOST:.0e} in modulus")
+        raise ValueError(f"{what} must be finite, and 0 or between {LEAST:.0e} and {MOST:.0e} in modulus")
 
 
 def power_of_two(moduli: Tensor) -> Tensor:

@@ -28,7 +28,13 @@ REFUSED = {
     "labels that are no classes": ({"data": (X, Y + 1)}, ValueError, "from 0 to 1"),
     "a free intercept": ({"loss": "squared_hinge", "head": nn.Linear(3, 1)}, bf.BoundFlowError, "penalise_bias"),
     "negative weights": ({"sample_weights": -torch.ones(20)}, ValueError, "at least 0"),
-    "huge features": ({"data": (X * 1e200, Y)}, ValueError, "modulus"),
+    "tiny weights": (
+        {"sample_weights": torch.full((20,), 1e-200, dtype=torch.float64)},
+        ValueError,
+        "weights.*modulus",
+    ),
+    "huge features": ({"data": (X * 1e200, Y)}, ValueError, "features.*modulus"),
+    "a ridge that scaling loses": ({"data": (X * 1e85, Y), "l2": 1e-150}, ValueError, "l2 is too small"),
     "features that draw": ({"features": lambda x: x + torch.rand(1)}, bf.UnsupportedProgram, "draw"),
     "features of a batch": ({"features": lambda x: x - x.mean(0)}, bf.UnsupportedProgram, "other rows"),
 }
@@ -83,6 +89,10 @@ def test_solvers_that_stop_at_a_gradient_are_inside_its_tolerance() -> None:
     """Weights that leave the gradient s are the optimum of the objective less <s, .>, which may be any so small."""
     tolerance, n = 0.01, len(X)
     exact, within = (certified(tolerance=t).predict(X) for t in (0.0, tolerance))
+    light = {"sample_weights": torch.full((n,), 0.1), "l2": 0.01}  # a tenth of the same, to a tenth of the tolerance
+    assert torch.allclose(
+        certified(tolerance=tolerance / 10, **light).predict(X).lower, within.lower, rtol=0, atol=1e-9
+    )
     rows = torch.cat((X, torch.ones(n, 1, dtype=torch.float64)), 1)
     ridge = torch.diag(torch.tensor([0.1 * n] * 3 + [0.0], dtype=torch.float64))
     made = torch.linalg.solve(rows.T @ rows + ridge, rows.T @ nn.functional.one_hot(Y, 2).double())

@@ -1,0 +1,286 @@
+"""What bounds optima, in exact fractions: lengths, eigenvalues, directions, gradients, sums of rows, answers.
+
+Every law computes the formula of a docstring with rational numbers, from the very floats that are there, and asks that
+the bound lies on the right side of it. Operands are chosen so that floats lose as much as they can.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from exact import ADVERSE, NORMAL, Exact, adverse, at_least, exact, norm_at_least, number, product, total
+from flint import fmpq_mat
+from torch import Tensor
+
+from boundflow.optimum import fitting
+from boundflow.optimum.changes import Changes, Clause
+from boundflow.optimum.inverse import Inverse
+from boundflow.optimum.linearised import Gradient, Linearised, Loss, _most, largest, largest_budget
+from boundflow.optimum.logit_bounds import Direction
+from boundflow.optimum.squared import SquaredOptimum
+from boundflow.optimum.training_rows import Rows, length, up
+
+DOUBLE, UNIT = torch.float64, 2.0**-53
+
+
+def some(kind: str, shape: tuple[int, ...], seed: int = 0) -> Tensor:
+    return adverse(kind, shape, DOUBLE, seed)
+
+
+def rows_of(inputs: Tensor, ridge: float = 1.0, weights: Tensor | None = None, scale: float = 1.0) -> Rows:
+    """Rows as they are: nothing is scaled, and there is no intercept."""
+    n, d = inputs.shape
+    columns = torch.full((d,), scale, dtype=DOUBLE)
+    return Rows(inputs, torch.ones(n, dtype=DOUBLE) if weights is None else weights, columns * ridge, columns)
+
+
+def at_most(found: Tensor, wanted: Any) -> bool:
+    return bool(np.all(exact(found) <= wanted))
+
+
+def solved(matrix: Exact, right: Exact) -> Exact:
+    """``matrix^-1 right``, exactly."""
+    made = fmpq_mat(*matrix.shape, list(matrix.flatten())).solve(fmpq_mat(*right.shape, list(right.flatten())))
+    return np.array([[made[i, j] for j in range(made.ncols())] for i in range(made.nrows())], dtype=object)
+
+
+def matrix_of(rows: Rows, slopes: Tensor) -> Exact:
+    """``sum_i s_i x_i x_i^T + diag(ridge)``."""
+    x = exact(rows.inputs)
+    return product((x * exact(slopes)[:, None]).T, x) + np.diag(exact(rows.ridge))
+
+
+def definite(matrix: Exact) -> bool:
+    """Whether no eigenvalue is below 0: Gauss's elimination with nothing below 0 on its diagonal."""
+    left = matrix.copy()
+    for place in range(len(left)):
+        pivot = left[place, place]
+        if pivot < 0 or (pivot == 0 and any(left[place, place:] != 0)):
+            return False
+        if pivot != 0:
+            left = left - left[:, place : place + 1] * left[place : place + 1] / pivot
+    return True
+
+
+# --- lengths and eigenvalues ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", NORMAL)
+@pytest.mark.parametrize("n", [1, 7, 300])
+def test_sums_of_products_are_lengthened(kind: str, n: int) -> None:
+    moduli = some(kind, (n, 40)).abs()
+    one_by_one = moduli[0] * moduli[0]
+    for row in moduli[1:]:
+        one_by_one = one_by_one + row * row
+    assert at_least(up(one_by_one, n), total(exact(moduli) ** 2))
+
+
+@pytest.mark.parametrize("kind", ADVERSE)
+@pytest.mark.parametrize("n", [1, 2, 7, 60])
+def test_lengths(kind: str, n: int) -> None:
+    vectors = torch.cat([some(kind, (n, 20), seed).T for seed in range(3)])
+    vectors = torch.cat((vectors, vectors * 2.0**-500, vectors[:1] * 0))
+    assert norm_at_least(length(vectors), total(exact(vectors) ** 2, 1))
+
+
+@pytest.mark.parametrize("count", [3, 7, 11, 49])
+def test_the_ridge_of_a_mean_objective_is_rounded(count: int) -> None:
+    """``r = n l2``: a column of zeros has that very eigenvalue, and the product is a float of it."""
+    for l2 in (0.1, 0.3, 1 / 3, 0.7, 1e-3):
+        inputs = torch.ones(count, 2, dtype=DOUBLE) * torch.tensor([1.0, 0.0], dtype=DOUBLE)
+        rows = Rows.of(inputs, None, l2 * count, False, True)
+        assert number(rows.least_eigenvalue(rows.weights)) <= number(l2) * count
+
+
+def rising(n: int) -> Tensor:
+    """A number and many small ones, each of which is rounded up wherever it is added, alone or with others."""
+    found = torch.full((n,), UNIT * (1 + 1 / 15), dtype=DOUBLE)
+    found[0] = 1.0
+    return found
+
+
+@pytest.mark.parametrize("size", [2.0**-80, 1.0, 2.0**80])
+@pytest.mark.parametrize("far", [0.0, 1.0, 3.0])
+@pytest.mark.parametrize("kind", ["rising", "one sign", "swallowed", "few"])
+def test_the_least_eigenvalue_with_a_free_intercept(kind: str, far: float, size: float) -> None:
+    """Rows that are all the same reach Jensen's inequality, and a ridge far from their weights the quotient."""
+    n = 3 if kind == "few" else 2**15
+    slopes = (rising(n) if kind == "rising" else some("one sign" if kind == "few" else kind, (n, 1))[:, 0].abs()) * size
+    for width in (1, 2):
+        inputs = torch.full((n, width), far * (1 + 9 * UNIT), dtype=DOUBLE)
+        inputs[:, -1] = 0.5
+        ridge = torch.tensor([0.7] * (width - 1) + [0.0], dtype=DOUBLE)
+        rows = Rows(inputs, torch.ones(n, dtype=DOUBLE), ridge, torch.full((width,), 0.5, dtype=DOUBLE))
+        x, s = exact(inputs[:1]), total(exact(slopes))
+        matrix = x.T * x * s + np.diag(exact(ridge))
+        least = number(rows.least_eigenvalue(slopes))
+        assert least >= 0 and definite(matrix - np.diag([least] * width))
+
+
+def test_the_mean_objective_counts_samples_or_weights() -> None:
+    for kind in NORMAL:
+        for size in (0.01, 1.0, 30.0):
+            rows = rows_of(torch.ones(500, 1, dtype=DOUBLE), weights=some(kind, (500, 1))[:, 0].abs() * size)
+            assert number(rows.count) >= max(number(500), total(exact(rows.weights)))
+
+
+# --- directions -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", NORMAL)
+@pytest.mark.parametrize("n,d", [(1, 1), (5, 3), (40, 4)])
+def test_what_directions_leave(kind: str, n: int, d: int) -> None:
+    for ridge in (1e-9, 1.0):
+        rows = rows_of(some(kind, (n, d)), ridge, some("near one", (n, 1))[:, 0].abs())
+        inverse = Inverse(rows, rows.weights)
+        asked = torch.cat((torch.eye(d, dtype=DOUBLE), some(kind, (3, d), 5)))
+        found, matrix = inverse.of(asked), matrix_of(rows, rows.weights)
+        left = exact(asked) - product(exact(found.vectors), matrix)
+        assert norm_at_least(found.left, total(left**2, 1))
+        assert norm_at_least(found.lengths, total(exact(found.vectors) ** 2, 1))
+        assert norm_at_least(inverse.moduli, np.diag(matrix))
+
+
+def test_directions_of_a_matrix_without_an_inverse() -> None:
+    """The vectors are zero, so everything is left, and its squares may underflow."""
+    rows = rows_of(torch.ones(2, 3, dtype=DOUBLE), 0.0)
+    inverse = Inverse(rows, torch.zeros(2, dtype=DOUBLE))
+    assert inverse.singular
+    asked = torch.cat([some(kind, (20, 3)) * size for kind in ADVERSE for size in (1.0, 1e-160, 1e-170)])
+    found = inverse.of(asked)
+    assert norm_at_least(found.left, total(exact(asked) ** 2, 1))
+
+
+# --- the gradient that weights leave ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", ADVERSE)
+@pytest.mark.parametrize("n,d", [(1, 1), (30, 5)])
+def test_logits_of_given_weights(kind: str, n: int, d: int) -> None:
+    for seed in range(6):
+        rows, weights = rows_of(some(kind, (d, n), seed).T.contiguous()), some(kind, (d, 2), seed + 9).T.contiguous()
+        logits, error = fitting.logits_of(rows, weights)
+        assert at_least(error, abs(exact(logits) - product(exact(rows.inputs), exact(weights).T)))
+
+
+@pytest.mark.parametrize("kind", ADVERSE)
+@pytest.mark.parametrize("n,d", [(1, 1), (3, 1), (60, 3)])
+@pytest.mark.parametrize("off", [0.0, 2.0**-52, 1e-3])
+def test_the_gradient_that_weights_leave(kind: str, n: int, d: int, off: float) -> None:
+    for seed in range(4):
+        rows = rows_of(some(kind, (n, d), seed), 0.3, some("near one", (n, 1), seed)[:, 0].abs())
+        weights, slopes = some("near one", (1, d), seed + 1), some(kind, (n, 1), seed + 2)
+        known = slopes.abs() * off
+        found = fitting.left(rows, slopes, known, weights)
+        w, x = exact(rows.weights), exact(rows.inputs)
+        for sign in (-1, 1):
+            psi = exact(slopes)[:, 0] + sign * exact(known)[:, 0]
+            for column in range(d):
+                pulled = total(w * (psi if not off else exact(slopes)[:, 0]) * x[:, column])
+                pulled += sign * total(w * exact(known)[:, 0] * abs(x[:, column])) if off else number(0.0)
+                true = pulled + exact(rows.ridge)[column] * exact(weights)[0, column]
+                assert abs(true - number(float(found.value[0, column]))) <= number(float(found.error[0, column]))
+
+
+@pytest.mark.parametrize("kind", NORMAL)
+def test_the_gradient_of_squared_loss(kind: str) -> None:
+    for seed in range(20):
+        n = 2
+        rows = rows_of(some(kind, (n, 1), seed), 0.3)
+        targets, given = some(kind, (n, 1), seed + 30) * 1e3, some("near one", (1, 1), seed)
+        found = SquaredOptimum.of(rows, no_changes(n), targets, given).exact.gradient
+        x = exact(rows.inputs)
+        true = total((product(x, exact(given).T) - exact(targets)) * x) + number(0.3) * exact(given)[0]
+        assert at_least(found.error, abs(exact(found.value) - true))
+
+
+# --- sums over rows ---------------------------------------------------------------------------------------------------
+
+
+def no_changes(n: int) -> Changes:
+    return Changes((), torch.zeros(n, dtype=DOUBLE), None)
+
+
+def numbers(radius: Tensor, budget: int | None) -> Changes:
+    """Targets that are numbers, each off by a radius."""
+    return Changes((Clause(torch.ones(len(radius), dtype=torch.bool), budget, radius=radius),), radius * 0, None)
+
+
+def linear_of(
+    rows: Rows, changes: Changes, missed: tuple[Tensor, Tensor] | None = None, gradient: Gradient | None = None
+) -> Linearised:
+    n, d = rows.inputs.shape
+    none = torch.zeros(1, d, dtype=DOUBLE)
+    slopes = rows.weights if missed is None else torch.zeros(n, dtype=DOUBLE)
+    gradient = Gradient(none, none, 0.0) if gradient is None else gradient
+    return Linearised(rows, changes, Inverse(rows, slopes), gradient, *(missed or ()))
+
+
+@pytest.mark.parametrize("kind", ADVERSE)
+@pytest.mark.parametrize("d", [1, 6])
+def test_coefficients_of_rows(kind: str, d: int) -> None:
+    """``w_i <v, x_i>``, in units of ``w_i |x_i|``."""
+    for seed in range(6):
+        weights = some("near one", (20, 1), seed)[:, 0].abs()
+        rows = rows_of(some(kind, (d, 20), seed).T.contiguous(), 1.0, weights)
+        found = linear_of(rows, no_changes(20)).asked(some(kind, (d, 4), seed + 3).T.contiguous())
+        x, v = exact(rows.inputs), exact(found.directions.vectors)
+        off = exact(found.weighted) - exact(weights) * product(v, x.T)
+        unit = exact(weights) ** 2 * total(x**2, 1)
+        assert np.all(exact(found.error)[:, None] ** 2 * unit >= off**2)
+
+
+def test_products_of_coefficients_and_moves() -> None:
+    for kind in NORMAL:
+        weighted, low, high = some(kind, (30, 50)), some(kind, (50, 1), 1)[:, 0], some(kind, (50, 1), 2)[:, 0]
+        wanted = np.maximum(exact(weighted) * exact(low), exact(weighted) * exact(high))
+        assert at_least(_most(weighted, low, high), wanted)
+
+
+@pytest.mark.parametrize("kind", NORMAL)
+def test_what_rows_with_other_targets_add(kind: str) -> None:
+    radius = some(kind, (200, 1))[:, 0].abs()
+    missed = torch.sort(some(kind, (200, 2), 1), 1).values
+    linear = linear_of(rows_of(torch.ones(200, 1, dtype=DOUBLE)), numbers(radius, 2), (missed, missed))
+    for sign in (1.0, -1.0):
+        low, high = linear.moves(linear.changes.clauses[0], torch.tensor([sign], dtype=DOUBLE))
+        ends = exact(missed) if sign > 0 else -exact(missed)[:, ::-1]
+        assert at_most(low, ends[:, 0] - exact(radius)) and at_least(high, ends[:, 1] + exact(radius))
+
+
+@pytest.mark.parametrize("kind", [*NORMAL, "long"])
+@pytest.mark.parametrize("budget", [1, 3, None])
+def test_sums_of_the_largest_terms(kind: str, budget: int | None) -> None:
+    terms = rising(2**12).neg().add(0)[None].abs() if kind == "long" else some(kind, (50, 30)).T.contiguous().abs()
+    ordered = np.sort(exact(terms), 1)[:, ::-1]
+    assert at_least(largest(terms, budget), total(ordered[:, : budget or terms.shape[1]], 1))
+
+
+@pytest.mark.parametrize("kind", NORMAL)
+def test_the_largest_budget_leaves_room(kind: str) -> None:
+    terms = some(kind, (30, 12)).T.contiguous().abs()
+    error, fixed = some(kind, (12, 1), 1)[:, 0].abs() * 2.0**-60, some(kind, (12, 1), 2)[:, 0]
+    ordered = np.sort(exact(terms), 1)[:, ::-1]
+    taken = [exact(fixed) + total(ordered[:, :k], 1) + k * exact(error) for k in range(31)]
+    for k in (0, 1, 4, 30):
+        exactly = np.sort(terms.numpy(), 1)[:, ::-1][:, :k]
+        for step in range(-2, 3):  # floats around the room that is just enough
+            room = fixed + torch.tensor(exactly.sum(1)) + k * error
+            room = torch.nextafter(room, torch.full_like(room, np.inf if step > 0 else -np.inf)) if step else room
+            loss = Loss(fixed, [terms], error)
+            found = largest_budget(loss, terms, room, 30)
+            assert all(k < 0 or taken[k][row] < number(float(room[row])) for row, k in enumerate(found.tolist()))
+
+
+# --- answers ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", NORMAL)
+def test_what_is_left_of_a_lead(kind: str) -> None:
+    value, charge, down = (some(kind, (300, 1), seed)[:, 0] for seed in range(3))
+    charge, down = charge.abs(), down * 0.3
+    wanted = exact(value) - exact(charge) - exact(down)
+    assert at_most(Direction(value, charge, down).lower, wanted)
