@@ -125,7 +125,7 @@ LAWS = {  # file -> tests that go first: exact arithmetic, in the room that the 
             *("optimum/linearised.py", "optimum/logit_bounds.py", "optimum/logit_losses.py", "optimum/ranges.py"),
             *("optimum/optimum_certificate.py", "optimum/squared.py", "optimum/training_rows.py"),
         ),
-        ["optimum_in_fractions", "ranges_in_fractions"],
+        ["optimum_in_fractions", "logit_losses_in_fractions", "ranges_in_fractions"],
     ),
     "arithmetic/rounding.py": ["rounding", "lifted_data", "pieces", "concretisation"],
 }

@@ -138,13 +138,16 @@ class Logistic(Loss):
         ends = [self._secant(logits, low), self._secant(logits, high)]
         left, right = logits + low.clamp_max(0.0), logits + high.clamp_min(0.0)
         nearest = torch.where((left <= 0) & (right >= 0), 0.0, torch.minimum(left.abs(), right.abs()))
-        most = self.curvature(nearest, targets) * (1 + EXACT * _outward())
+        most = self.curvature(nearest, targets) * (1 + EXACT * (1 + nearest) * _outward())
         return torch.minimum(*ends), most.clamp_max(0.25)
 
     def _secant(self, logits: Tensor, move: Tensor) -> Tensor:
-        """A lower bound of the slope of one secant: no less than the derivative at both of its ends."""
+        """A lower bound of the slope of one secant: no less than the derivative at both of its ends.
+
+        A logit that is off by ``u |z|`` has a derivative that is off by that share of itself.
+        """
         derivatives = [torch.sigmoid(z) * torch.sigmoid(-z) for z in (logits, logits + move)]
-        safe = torch.minimum(*derivatives) * (1 - EXACT * _outward())
+        safe = torch.minimum(*derivatives) * (1 - EXACT * (1 + logits.abs() + move.abs()) * _outward())
         off = 2.0**-49 * _outward()
         difference = (torch.sigmoid(logits + move) - torch.sigmoid(logits)).abs() - off
         return torch.maximum(safe, torch.where(move.abs() > 2.0**-20, difference / move.abs(), 0.0) * (1 - EXACT))

@@ -6,13 +6,11 @@ the bound lies on the right side of it. Operands are chosen so that floats lose 
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import pytest
 import torch
-from exact import ADVERSE, NORMAL, Exact, adverse, at_least, exact, norm_at_least, number, product, total
-from flint import fmpq_mat
+from exact import ADVERSE, NORMAL, at_least, exact, norm_at_least, number, product, total
+from exact_optima import DOUBLE, at_most, definite, matrix_of, rows_of, some
 from torch import Tensor
 
 from boundflow.optimum import fitting
@@ -23,46 +21,7 @@ from boundflow.optimum.logit_bounds import Direction
 from boundflow.optimum.squared import SquaredOptimum
 from boundflow.optimum.training_rows import Rows, length, up
 
-DOUBLE, UNIT = torch.float64, 2.0**-53
-
-
-def some(kind: str, shape: tuple[int, ...], seed: int = 0) -> Tensor:
-    return adverse(kind, shape, DOUBLE, seed)
-
-
-def rows_of(inputs: Tensor, ridge: float = 1.0, weights: Tensor | None = None, scale: float = 1.0) -> Rows:
-    """Rows as they are: nothing is scaled, and there is no intercept."""
-    n, d = inputs.shape
-    columns = torch.full((d,), scale, dtype=DOUBLE)
-    return Rows(inputs, torch.ones(n, dtype=DOUBLE) if weights is None else weights, columns * ridge, columns)
-
-
-def at_most(found: Tensor, wanted: Any) -> bool:
-    return bool(np.all(exact(found) <= wanted))
-
-
-def solved(matrix: Exact, right: Exact) -> Exact:
-    """``matrix^-1 right``, exactly."""
-    made = fmpq_mat(*matrix.shape, list(matrix.flatten())).solve(fmpq_mat(*right.shape, list(right.flatten())))
-    return np.array([[made[i, j] for j in range(made.ncols())] for i in range(made.nrows())], dtype=object)
-
-
-def matrix_of(rows: Rows, slopes: Tensor) -> Exact:
-    """``sum_i s_i x_i x_i^T + diag(ridge)``."""
-    x = exact(rows.inputs)
-    return product((x * exact(slopes)[:, None]).T, x) + np.diag(exact(rows.ridge))
-
-
-def definite(matrix: Exact) -> bool:
-    """Whether no eigenvalue is below 0: Gauss's elimination with nothing below 0 on its diagonal."""
-    left = matrix.copy()
-    for place in range(len(left)):
-        pivot = left[place, place]
-        if pivot < 0 or (pivot == 0 and any(left[place, place:] != 0)):
-            return False
-        if pivot != 0:
-            left = left - left[:, place : place + 1] * left[place : place + 1] / pivot
-    return True
+UNIT = 2.0**-53
 
 
 # --- lengths and eigenvalues ------------------------------------------------------------------------------------------

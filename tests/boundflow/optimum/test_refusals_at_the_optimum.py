@@ -29,7 +29,7 @@ REFUSED = {
     "a free intercept": ({"loss": "squared_hinge", "head": nn.Linear(3, 1)}, bf.BoundFlowError, "penalise_bias"),
     "negative weights": ({"sample_weights": -torch.ones(20)}, ValueError, "at least 0"),
     "tiny weights": (
-        {"sample_weights": torch.full((20,), 1e-200, dtype=torch.float64)},
+        {"sample_weights": 0 * X[:, 0] + 1e-200},
         ValueError,
         "weights.*modulus",
     ),
