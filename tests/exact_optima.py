@@ -1,7 +1,12 @@
-"""Rows of an objective as exact numbers: matrices, their inverses, and whether they are positive."""
+"""Rows of an objective as exact numbers: matrices, their inverses, and whether they are positive; sums in a bad order.
+
+PyTorch adds numbers up in blocks, and loses little. Bounds are to hold in any order, so laws add one after the other.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import wraps
 from typing import Any
 
 import numpy as np
@@ -9,6 +14,7 @@ import torch
 from exact import Exact, adverse, exact, product
 from flint import fmpq_mat
 from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from boundflow.optimum.training_rows import Rows
 
@@ -24,6 +30,43 @@ def rows_of(inputs: Tensor, ridge: float = 1.0, weights: Tensor | None = None, s
     n, d = inputs.shape
     columns = torch.full((d,), scale, dtype=DOUBLE)
     return Rows(inputs, torch.ones(n, dtype=DOUBLE) if weights is None else weights, columns * ridge, columns)
+
+
+class OneAfterTheOther(TorchDispatchMode):
+    """Sums and products of matrices add their terms in order, each to all before it."""
+
+    def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        name = str(function)
+        if name == "aten.sum.dim_IntList" and len(args[1]) == 1 and args[0].is_floating_point():
+            found = last(args[0], args[1][0])
+            return found.unsqueeze(args[1][0]) if len(args) > 2 and args[2] else found
+        if name == "aten.sum.default" and args[0].is_floating_point():
+            return last(args[0].flatten(), 0)
+        if name == "aten.dot.default":
+            return last(args[0] * args[1], 0)
+        if name == "aten.mv.default":
+            return last(args[0] * args[1], 1)
+        if name == "aten.mm.default":
+            return last(args[0][:, :, None] * args[1], 1)
+        return function(*args, **(kwargs or {}))
+
+
+def one_after_the_other(test: Callable[..., None]) -> Callable[..., None]:
+    @wraps(test)
+    def called(*args: Any, **kwargs: Any) -> None:
+        with OneAfterTheOther():
+            test(*args, **kwargs)
+
+    return called
+
+
+def last(terms: Tensor, dim: int) -> Tensor:
+    """The sum, by a loop."""
+    moved = terms.movedim(dim, 0)
+    found = moved[0].clone() if len(moved) else moved.sum(0)
+    for term in moved[1:]:
+        found = found + term
+    return found
 
 
 def at_most(found: Tensor, wanted: Any) -> bool:

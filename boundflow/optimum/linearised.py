@@ -30,7 +30,7 @@ from ..arithmetic import rounding
 from ..symbols.budgets import few_largest
 from .changes import Changes, Clause
 from .inverse import Directions, Inverse
-from .training_rows import Rows, length, up
+from .training_rows import LEAST, Rows, length, up
 
 
 class Gradient(NamedTuple):
@@ -84,7 +84,8 @@ class Linearised:
         directions = self.inverse.of(inputs)
         found = directions.vectors @ self.rows.inputs.T
         charge = rounding.of_ours(self.rows.width + 1, found.dtype)
-        error = up(charge * directions.lengths, 2) + rounding.tiny(self.rows.width, found.dtype)
+        lost = rounding.tiny(self.rows.width, found.dtype) / LEAST**3  # in units of ``w_i |x_i|``, no less than that
+        error = up(charge * directions.lengths, 2) + lost
         weighted = found.mul_(self.rows.weights)
         return Asked(directions, weighted, error, self._missed_along(weighted, error))
 
@@ -100,6 +101,7 @@ class Linearised:
             sums[:, 0]
             + charge * sums.sum(1)
             + error * float(up(self._missed * self.rows.weights @ self.rows.norms, weighted.shape[1] + 4))
+            + rounding.tiny(weighted.shape[1], weighted.dtype)
         )
         return torch.stack((weighted @ middle, far), 1)
 
@@ -116,7 +118,7 @@ class Linearised:
                 terms.append(torch.maximum(asked.weighted * lower, asked.weighted * upper))
             else:  # each row can go down by one sign of W alone
                 terms.append((asked.weighted * (lower + upper)).clamp_min_(0.0))
-        return Loss(fixed, terms, asked.error * self._longest(direction))
+        return Loss(fixed, terms, asked.error * self._longest(direction) + rounding.tiny(1, fixed.dtype))
 
     def slopes(self, clause: Clause, direction: Tensor) -> tuple[Tensor, Tensor]:
         """What a row with another target takes off is ``upper W`` where W > 0, and ``lower W`` where W < 0, (n) each.
