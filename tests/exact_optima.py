@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import torch
 from exact import Exact, adverse, exact, product
-from flint import fmpq_mat
+from flint import arb, ctx, fmpq_mat
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -95,3 +95,20 @@ def definite(matrix: Exact) -> bool:
         if pivot != 0:
             left = left - left[:, place : place + 1] * left[place : place + 1] / pivot
     return True
+
+
+def with_many_bits(test: Callable[..., None]) -> Callable[..., None]:
+    @wraps(test)
+    def called(*args: Any, **kwargs: Any) -> None:
+        before, ctx.prec = ctx.prec, 1200
+        try:
+            test(*args, **kwargs)
+        finally:
+            ctx.prec = before
+
+    return called
+
+
+def bend(z: Any) -> Any:
+    """The derivative of the logistic function."""
+    return 1 / ((1 + arb(z).exp()) * (1 + (-arb(z)).exp()))

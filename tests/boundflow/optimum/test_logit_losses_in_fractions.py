@@ -5,15 +5,13 @@ The logistic function is computed with 1200 bits; everything else is a fraction.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import wraps
 from typing import Any
 
 import pytest
 import torch
 from exact import number
-from exact_optima import DOUBLE
-from flint import arb, ctx
+from exact_optima import DOUBLE, bend, with_many_bits
+from flint import arb
 from torch import Tensor
 
 from boundflow.optimum.logit_losses import Huber, Logistic, Loss, SquaredHinge
@@ -21,18 +19,6 @@ from boundflow.optimum.logit_losses import Huber, Logistic, Loss, SquaredHinge
 LOSSES: dict[str, Loss] = {
     "logistic": Logistic(), "hinge": SquaredHinge(), "huber": Huber(0.4), "wide": Huber(1e7), "narrow": Huber(1e-5),
 }  # fmt: skip
-
-
-def with_many_bits(test: Callable[..., None]) -> Callable[..., None]:
-    @wraps(test)
-    def called(*args: Any, **kwargs: Any) -> None:
-        before, ctx.prec = ctx.prec, 1200
-        try:
-            test(*args, **kwargs)
-        finally:
-            ctx.prec = before
-
-    return called
 
 
 def psi(loss: Loss, z: Any, y: float) -> Any:
@@ -45,11 +31,6 @@ def psi(loss: Loss, z: Any, y: float) -> Any:
     assert isinstance(loss, Huber)
     width = number(loss.width)
     return max(-width, min(width, z - number(y)))
-
-
-def bend(z: Any) -> Any:
-    """The derivative of the logistic function."""
-    return 1 / ((1 + arb(z).exp()) * (1 + (-arb(z)).exp()))
 
 
 def between(value: Any, low: float, high: float) -> bool:

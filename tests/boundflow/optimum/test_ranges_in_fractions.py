@@ -6,15 +6,17 @@ sums over the largest rows. Optima are exact where the loss is squared.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields, replace
+from unittest import mock
 
 import numpy as np
 import pytest
 import torch
 from exact import NORMAL, Exact, at_least, exact, norm_at_least, number, product, total
-from exact_optima import DOUBLE, at_most, matrix_of, one_after_the_other, rows_of, solved, some
+from exact_optima import DOUBLE, at_most, bend, matrix_of, one_after_the_other, rows_of, solved, some, with_many_bits
 from torch import Tensor
 
+from boundflow.optimum import branching
 from boundflow.optimum.branching import Part, _distances, _Search
 from boundflow.optimum.changes import Changes, Clause
 from boundflow.optimum.linearised import Gradient
@@ -111,13 +113,13 @@ def test_secants_hold_every_move(kind: str, budget: int | None, part: str) -> No
 
 @pytest.mark.parametrize("kind", NORMAL)
 @pytest.mark.parametrize("budget", [0, 1, 3, 40, 60, None])
-@pytest.mark.parametrize("error", [0.0, 0.1])
+@pytest.mark.parametrize("error,size", [(0.0, 1.0), (0.1, 1.0), (0.0, 2.0**-30)])
 @one_after_the_other
-def test_the_largest_of_other_rows(kind: str, budget: int | None, error: float) -> None:
+def test_the_largest_of_other_rows(kind: str, budget: int | None, error: float, size: float) -> None:
     n = 60
     optimum = observed(rows_of(torch.ones(n, 1, dtype=DOUBLE)), Logistic(), budget)
     places = torch.arange(0, n, 7)
-    terms, fixed = some(kind, (n, len(places))).T.contiguous(), some(kind, (len(places), 1), 1)[:, 0]
+    terms, fixed = some(kind, (n, len(places))).T.contiguous() * size, some(kind, (len(places), 1), 1)[:, 0]
     off = torch.full_like(fixed, error)
     stays, changed = optimum._without_own(terms, fixed, off, places)
     k = n if budget is None else budget
@@ -139,44 +141,87 @@ def exact_optimum(rows: Rows, targets: Tensor) -> Exact:
     return solved(matrix_of(rows, rows.weights), pulled[:, None])[:, 0]
 
 
-@pytest.mark.parametrize("kind", NORMAL)
+def squares(shape: tuple[int, int], seed: int = 0) -> Tensor:
+    """Numbers whose squares are swallowed by that of the first."""
+    return some("swallowed", (shape[1], shape[0]), seed).T.abs().sqrt().contiguous()
+
+
+EVERYWHERE = torch.tensor([[-torch.inf, torch.inf]], dtype=DOUBLE)
+
+
+def distances(rows: Rows, weights: Tensor, targets: Tensor, least: float, tolerance: float = 0.0) -> Tensor:
+    of_part = replace(observed(rows, Squared()), tolerance=tolerance)
+    return _distances(of_part, weights, targets.expand(len(weights), len(rows)), least, EVERYWHERE)
+
+
 @one_after_the_other
-def test_how_far_fits_are_from_their_optimum(kind: str) -> None:
-    """``|gradient| / least eigenvalue``: reached where rows have no features."""
-    for d, size in ((1, 1.0), (1, 2.0**-540), (40, 1.0)):
-        n = 30
-        rows = rows_of(some(kind, (n, d)) * 0, 0.7)
-        of_part = observed(rows, Squared())
-        weights = some(kind, (d, 3), 5).T.contiguous() * size
-        targets = of_part.targets.repeat(3, 1)
-        hull = torch.tensor([[-torch.inf, torch.inf]], dtype=DOUBLE)
-        found = _distances(of_part, weights, targets, 0.7, hull)
-        assert norm_at_least(found, total(exact(weights) ** 2, 1))
-        beyond = _distances(of_part, weights, targets, 0.7, hull.clamp(-1e-300, 1e-300) * 0)
-        assert bool(torch.isinf(beyond).all())
+def test_how_far_fits_are_from_their_optimum() -> None:
+    """``|gradient| / least eigenvalue``, and the tolerance of solvers, where that is reached."""
+    bare, long = rows_of(torch.zeros(3, 200, dtype=DOUBLE), 0.7), squares((1, 200))
+    none = torch.zeros(3, dtype=DOUBLE)
+    for weights in (long, long * 2.0**-540):
+        assert norm_at_least(distances(bare, weights, none, 0.7), total(exact(weights) ** 2, 1))
+    scaled = Rows(bare.inputs, bare.weights, bare.ridge, long[0])
+    idle = distances(scaled, long * 0, none, 0.5, 0.3)
+    assert norm_at_least(idle * 0.5, total((3 * number(0.3) * exact(long)) ** 2, 1))
+    assert bool(torch.isinf(_distances(observed(bare, Squared()), long, none[None], 0.7, NOWHERE)).all())
 
 
-def test_leads_of_fits() -> None:
-    random, above = np.random.default_rng(0), 0
-    for seed in range(12):
-        n, d = 7, 2
-        rows = rows_of(torch.tensor(random.normal(size=(n, d))), 0.7, torch.tensor(random.uniform(0.5, 2, n)))
-        first = observed(rows, Squared())
-        first = Observed.of(rows, first.changes, first.targets, Squared())
-        center = torch.tensor(random.normal(size=(9, d)))
-        radius = None if seed % 2 else torch.tensor(random.uniform(0, 1e-3, (9, d)))
-        label = torch.ones(9, dtype=torch.long)
-        search = _Search(first, Inputs(center, radius), label, np.inf)
-        search.order = torch.arange(n)
-        left = torch.zeros(9, dtype=torch.bool)
-        search._fit_each(Part((), 0, 1, torch.arange(9)), first, torch.arange(9), left)
-        for row in range(n):
-            targets = first.targets.clone()
-            targets[row] = 1 - targets[row]
-            theta = exact_optimum(rows, targets)
-            lead = product(exact(center), theta[:, None])[:, 0]
-            if radius is not None:
-                lead = lead - product(exact(radius), abs(theta)[:, None])[:, 0]
-            assert at_most(search.lead, lead)
-        above += int((search.lead > -10).sum())
-    assert above
+@one_after_the_other
+def test_the_gradient_of_fits() -> None:
+    """Of logits that cancel, and of rows that are swallowed one after the other."""
+    near = torch.tensor([[1e8, -1e8]], dtype=DOUBLE) * some("near one", (1, 2)).abs()
+    many = torch.full((1500, 1), 0.98 * 2.0**-53, dtype=DOUBLE)
+    many[0] = 1.0
+    for inputs, weights in ((some("near one", (4, 2), 3).abs(), near), (many, torch.full((1, 1), 2.0, dtype=DOUBLE))):
+        rows, targets = rows_of(inputs, 2.0**-20), torch.ones(len(inputs), dtype=DOUBLE)
+        slopes = product(exact(inputs), exact(weights).T)[:, 0] - 1
+        gradient = total(slopes[:, None] * exact(inputs)) + number(2.0**-20) * exact(weights)[0]
+        assert norm_at_least(distances(rows, weights, targets, 1.0), np.array([total(gradient**2)]))
+
+
+def leads(weights: Tensor, off: Tensor, center: Tensor, radius: Tensor | None) -> Tensor:
+    """What branching makes of fits that are off by so much."""
+    m, rows = len(center), rows_of(torch.zeros(2, weights.shape[1], dtype=DOUBLE))
+    label = torch.ones(m, dtype=torch.long)
+    search = _Search(observed(rows, Squared()), Inputs(center, radius), label, np.inf)
+    search.order = torch.arange(2)
+    with mock.patch.object(branching, "_fits", lambda *_: (weights, off)):
+        part = Part((), 0, 1, torch.arange(m))
+        search._fit_each(part, search.observed, part.points, torch.zeros(m, dtype=torch.bool))
+    return search.lead
+
+
+@pytest.mark.parametrize("kind", [*NORMAL, "squares"])
+@pytest.mark.parametrize("size", [1.0, 2.0**-560])
+@one_after_the_other
+def test_leads_of_fits(kind: str, size: float) -> None:
+    d, none = 150, torch.zeros(1, dtype=DOUBLE)
+    make = squares if kind == "squares" else lambda shape, seed: some(kind, (shape[1], shape[0]), seed).T.contiguous()
+    center, weights = make((6, d), 0) * size, make((1, d), 1)
+    w, a = exact(weights)[0], exact(center)
+    exactly = product(a, w[:, None])[:, 0]
+    assert at_most(leads(weights, none, center, None), exactly)
+    radius = center.abs()
+    assert at_most(leads(weights, none, center * 0, radius), -product(abs(a), abs(w)[:, None])[:, 0])
+    found = leads(weights * 0, none + 0.3, center, None)
+    assert bool((found <= 0).all()) and norm_at_least(-found, number(0.3) ** 2 * total(a**2, 1))
+
+
+@with_many_bits
+def test_slopes_between_the_optima_of_a_part() -> None:
+    """With a free intercept alone, the least eigenvalue is the least slope, and moves may be far."""
+    for far in (0.3, 30.7, 290.3, 333.3, 411.7, 590.1):
+
+        @dataclass(frozen=True)
+        class Moved(Observed):
+            def ranges(self, far: float = far) -> Ranges:
+                ends = torch.tensor([[-0.1, far]], dtype=DOUBLE)
+                return Ranges(ends, ends)
+
+        column = torch.full((1, 1), 0.5, dtype=DOUBLE)
+        rows = Rows(column, torch.ones(1, dtype=DOUBLE), torch.zeros(1, dtype=DOUBLE), column[0])
+        first = observed(rows, Logistic())
+        least, hull = _Search._least(Moved(*(getattr(first, f.name) for f in fields(first))))
+        assert float(hull[0, 1]) > far
+        assert bool(number(least) <= bend(number(float(hull[0, 1]))) / 4)
