@@ -25,6 +25,13 @@ def some(kind: str, shape: tuple[int, ...], seed: int = 0) -> Tensor:
     return adverse(kind, shape, DOUBLE, seed)
 
 
+def make(kind: str, shape: tuple[int, int], seed: int = 0) -> Tensor:
+    """Rows whose terms are chosen so, or have squares that are swallowed by that of the first."""
+    if kind == "squares":
+        return make("swallowed", shape, seed).abs().sqrt()
+    return some(kind, (shape[1], shape[0]), seed).T.contiguous()
+
+
 def rows_of(inputs: Tensor, ridge: float = 1.0, weights: Tensor | None = None, scale: float = 1.0) -> Rows:
     """Rows as they are: nothing is scaled, and there is no intercept."""
     n, d = inputs.shape

@@ -7,21 +7,27 @@ the bound lies on the right side of it. Operands are chosen so that floats lose 
 from __future__ import annotations
 
 import itertools
+from dataclasses import dataclass
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
 from exact import ADVERSE, NORMAL, Exact, at_least, exact, norm_at_least, number, product, total
-from exact_optima import DOUBLE, at_most, definite, matrix_of, one_after_the_other, rows_of, some
-from torch import Tensor
+from exact_optima import DOUBLE, at_most, definite, make, matrix_of, one_after_the_other, rows_of, some
+from torch import Tensor, nn
 
+import boundflow as bf
 from boundflow.optimum import fitting
 from boundflow.optimum.changes import Changes, Clause
 from boundflow.optimum.inverse import Directions, Inverse
 from boundflow.optimum.linearised import Asked, Gradient, Linearised, Loss, _most, largest, largest_budget
-from boundflow.optimum.logit_bounds import Direction
+from boundflow.optimum.logit_bounds import Answers, Direction, Inputs
+from boundflow.optimum.optimum_certificate import _in_coordinates
 from boundflow.optimum.squared import SquaredOptimum
 from boundflow.optimum.training_rows import Rows, length, up
+from boundflow.tensor.lift import ball
+from boundflow.threats import AtMost, Labels
 
 UNIT = 2.0**-53
 
@@ -411,3 +417,90 @@ def test_terms_that_underflow() -> None:
         assert at_least(linear.most(linear.loss(asked_with(weighted, 0.0), ONE)), wanted)
         missing = linear_of(rows, no_changes(60), (torch.stack((-radius, radius), 1),) * 2)
         assert at_least(missing.loss(asked_with(weighted, 0.0), ONE).fixed, wanted)
+
+
+# --- answers ----------------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class Given:
+    """An optimum as it is given, with a linearisation that nothing moves."""
+
+    rows: Rows
+    weights: Tensor
+    linear_: Linearised
+
+    def linear(self, budget: int | None) -> Linearised:
+        return self.linear_
+
+
+def answers_of(weights: Tensor) -> Answers:
+    rows = rows_of(torch.zeros(1, weights.shape[1], dtype=DOUBLE), 0.7)
+    linear = linear_of(rows, no_changes(1), None, Gradient(weights * 0, weights * 0, 0.0))
+    return Answers(Given(rows, weights, linear), None)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("kind", [*NORMAL, "squares"])
+@pytest.mark.parametrize("size", [1.0, 2.0**-560])
+@one_after_the_other
+def test_leads_of_points_and_boxes(kind: str, size: float) -> None:
+    """Of exact logits, and of those that a plain model computes, one term after the other."""
+    d = 150
+    center, weights = make(kind, (6, d), 0) * size, make(kind, (2, d), 1)
+    q = torch.tensor([1.0, -1.0], dtype=DOUBLE)
+    a, w = exact(center), exact(weights)
+    exactly = product(a, (w[0] - w[1])[:, None])[:, 0]
+    plain = center @ weights.T
+    found = answers_of(weights).direction(Inputs(center), answers_of(weights).asked(Inputs(center)), q)
+    assert at_most(found.value - found.charge, exactly) and at_most(found.lower, exactly)
+    assert at_most(found.lower, exact(plain)[:, 0] - exact(plain)[:, 1])
+    boxes, answers = Inputs(center * 0, center.abs()), answers_of(weights * 0)
+    answers._moduli[tuple(q.tolist())] = weights[0].abs()
+    found = answers.direction(boxes, answers.asked(boxes), q)
+    assert at_most(found.lower, -product(abs(a), abs(w[0])[:, None])[:, 0])
+
+
+def test_the_gradient_of_both_logits_moves_them() -> None:
+    """Given weights of 0: both logits of the optimum are large, and a plain model rounds each of them."""
+    value = torch.tensor([[-0.7], [-0.7]], dtype=DOUBLE)
+    linear = linear_of(
+        rows_of(torch.zeros(1, 1, dtype=DOUBLE), 0.7), no_changes(1), None, Gradient(value, value * 0, 0.0)
+    )
+    assert linear.distance(torch.tensor([1.0, -1.0], dtype=DOUBLE)) >= 2.0
+
+
+def test_leads_are_no_more_than_differences_of_bounds() -> None:
+    random = np.random.default_rng(0)
+    x, y, test = (
+        torch.tensor(random.normal(size=(30, 3))),
+        torch.arange(30) % 3,
+        torch.tensor(random.normal(size=(60, 3))),
+    )
+    found = bf.certify_optimum(nn.Linear(3, 3), (x, y), threat=AtMost(2, Labels()), l2=0.1).predict(test)
+    low, high, lead = exact(found.lower), exact(found.upper), exact(found.lead)  # type: ignore[arg-type]
+    label = found.lower.argmax(1).numpy()
+    for c in range(3):
+        others = np.delete(high, c, 1).max(1)
+        assert np.all((lead[:, c] <= low[:, c] - others)[(label != c) & (found.label.numpy() != c)])
+
+
+def test_boxes_of_inputs_hold_both_ends() -> None:
+    random = np.random.default_rng(1)
+    low = torch.tensor(random.normal(size=(500, 1)))
+    moved = SimpleNamespace(lower=low, upper=low + torch.tensor(random.uniform(0, 3, (500, 1))))
+    rows = Rows.of(torch.ones(2, 1, dtype=DOUBLE), None, 1.0, False, True)
+    found = _in_coordinates(Given(rows, low, None), low, moved)  # type: ignore[arg-type]
+    assert found.radius is not None
+    for end in (moved.lower, moved.upper):
+        assert at_least(found.radius, abs(exact(end) * number(float(rows.scale)) - exact(found.center)))
+
+
+def test_targets_move_by_what_was_written() -> None:
+    random = np.random.default_rng(2)
+    targets = torch.tensor(random.normal(size=500))
+    for epsilon in (0.1, 1.0, 1e-3, 7.3):
+        (clause,) = Changes.of(AtMost(1, Labels(epsilon)), targets, None).clauses
+        assert clause.radius is not None
+        y, moved = exact(targets), exact(ball(targets, epsilon).set.bounds)
+        assert at_least(clause.radius, np.maximum(y - moved[0], moved[1] - y))
+        assert at_least(clause.radius, np.full(500, number(epsilon), dtype=object))

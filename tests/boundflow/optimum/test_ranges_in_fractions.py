@@ -13,7 +13,18 @@ import numpy as np
 import pytest
 import torch
 from exact import NORMAL, Exact, at_least, exact, norm_at_least, number, product, total
-from exact_optima import DOUBLE, at_most, bend, matrix_of, one_after_the_other, rows_of, solved, some, with_many_bits
+from exact_optima import (
+    DOUBLE,
+    at_most,
+    bend,
+    make,
+    matrix_of,
+    one_after_the_other,
+    rows_of,
+    solved,
+    some,
+    with_many_bits,
+)
 from torch import Tensor
 
 from boundflow.optimum import branching
@@ -141,11 +152,6 @@ def exact_optimum(rows: Rows, targets: Tensor) -> Exact:
     return solved(matrix_of(rows, rows.weights), pulled[:, None])[:, 0]
 
 
-def squares(shape: tuple[int, int], seed: int = 0) -> Tensor:
-    """Numbers whose squares are swallowed by that of the first."""
-    return some("swallowed", (shape[1], shape[0]), seed).T.abs().sqrt().contiguous()
-
-
 EVERYWHERE = torch.tensor([[-torch.inf, torch.inf]], dtype=DOUBLE)
 
 
@@ -157,7 +163,7 @@ def distances(rows: Rows, weights: Tensor, targets: Tensor, least: float, tolera
 @one_after_the_other
 def test_how_far_fits_are_from_their_optimum() -> None:
     """``|gradient| / least eigenvalue``, and the tolerance of solvers, where that is reached."""
-    bare, long = rows_of(torch.zeros(3, 200, dtype=DOUBLE), 0.7), squares((1, 200))
+    bare, long = rows_of(torch.zeros(3, 200, dtype=DOUBLE), 0.7), make("squares", (1, 200))
     none = torch.zeros(3, dtype=DOUBLE)
     for weights in (long, long * 2.0**-540):
         assert norm_at_least(distances(bare, weights, none, 0.7), total(exact(weights) ** 2, 1))
@@ -197,8 +203,7 @@ def leads(weights: Tensor, off: Tensor, center: Tensor, radius: Tensor | None) -
 @one_after_the_other
 def test_leads_of_fits(kind: str, size: float) -> None:
     d, none = 150, torch.zeros(1, dtype=DOUBLE)
-    make = squares if kind == "squares" else lambda shape, seed: some(kind, (shape[1], shape[0]), seed).T.contiguous()
-    center, weights = make((6, d), 0) * size, make((1, d), 1)
+    center, weights = make(kind, (6, d), 0) * size, make(kind, (1, d), 1)
     w, a = exact(weights)[0], exact(center)
     exactly = product(a, w[:, None])[:, 0]
     assert at_most(leads(weights, none, center, None), exactly)
