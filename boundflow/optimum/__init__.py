@@ -11,8 +11,16 @@ patches.py        features of images                     pieces.py              
 """
 
 from .certify_optimum import certify_optimum
-from .features import KernelFeatures, RandomFeatures
+from .features import KernelFeatures, NormalScores, RandomFeatures, Standardised
 from .optimum_certificate import OptimumCertificate
 from .patches import PatchFeatures
 
-__all__ = ["KernelFeatures", "OptimumCertificate", "PatchFeatures", "RandomFeatures", "certify_optimum"]
+__all__ = [
+    "KernelFeatures",
+    "NormalScores",
+    "OptimumCertificate",
+    "PatchFeatures",
+    "RandomFeatures",
+    "Standardised",
+    "certify_optimum",
+]

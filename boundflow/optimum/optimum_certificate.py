@@ -8,7 +8,7 @@ answer is certain if it is the same under each of them, so a ridge that was chos
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -67,13 +67,26 @@ class OptimumCertificate:
         clip: tuple[float, float] | None = None,
         *,
         threat: Threat | None = None,
+        cuts: int = 0,
+        chunk: int = 2**16,
+        tell: Callable[[int, int], None] = lambda done, total: None,
         seconds: float = 0.0,
     ) -> Prediction:
         """Answers for inputs of which every feature may have moved by at most ``epsilon``, or by another threat.
 
-        ``seconds``: so long, answers of the logistic loss that stay open are looked at further (`branching.py`).
+        ``seconds``: so long, answers of the logistic loss that stay open are looked at further (`branching.py`). The
+        others are as for `Certificate.predict`; boxes are not cut here.
         """
-        inputs, plain = self._inputs(x, epsilon, clip, threat)
+        if cuts:
+            raise ValueError("cuts are for certificates of training step by step: use cuts=0")
+        given, parts = self._checked(x), list[Prediction]()
+        for part in torch.split(given, max(1, chunk)):
+            parts.append(self._predict(part, threat_to_inputs(epsilon, clip, threat), seconds * len(part) / len(given)))
+            tell(min(max(1, chunk) * len(parts), len(given)), len(given))
+        return Prediction.joined(parts)
+
+    def _predict(self, x: Tensor, threat: Threat, seconds: float) -> Prediction:
+        inputs, plain = self._inputs(x, 0.0, None, threat)
         lower, upper, lead = zip(
             *(self._bounds(optimum, own, plain) for optimum, own in zip(self.optima, inputs, strict=True)), strict=True
         )
@@ -116,6 +129,8 @@ class OptimumCertificate:
         clip: tuple[float, float] | None = None,
         *,
         threat: Threat | None = None,
+        over: str | None = None,
+        chunk: int | None = None,
     ) -> Withstood:
         """For each prediction the largest k at which it is certain, up to the budget of the threat.
 
@@ -123,6 +138,8 @@ class OptimumCertificate:
         done: the number is the true one, unless two classes are as good to within roundings.
         """
         self._require_classes("what a prediction withstands")
+        if over not in (None, "k"):
+            raise NoSmallerThreat(f"at the optimum wrong labels are counted: over is 'k', and not {over!r}")
         inputs, plain = self._inputs(x, epsilon, clip, threat)
         label = classes(plain)
         pairs = zip(self.optima, inputs, strict=True)
@@ -184,13 +201,8 @@ class OptimumCertificate:
 
     # --- inside -----------------------------------------------------------------------------------------------------
 
-    def _inputs(
-        self, x: Given, epsilon: Given, clip: tuple[float, float] | None, threat: Threat | None
-    ) -> tuple[list[Inputs], Tensor]:
-        """Inputs in the coordinates of each optimum, and what the plain model answers."""
-        threat = threat_to_inputs(epsilon, clip, threat)
-        reference = self.optima[0].rows.inputs
-        x = torch.as_tensor(x).detach().to(reference)
+    def _checked(self, x: Given) -> Tensor:
+        x = torch.as_tensor(x).detach().to(self.optima[0].rows.inputs)
         shape = tuple(self.record["input_shape"])
         x = x.unsqueeze(0) if tuple(x.shape) == shape else x
         if tuple(x.shape[1:]) != shape:
@@ -199,6 +211,14 @@ class OptimumCertificate:
             raise ValueError("there are no inputs to answer for")
         if not bool(torch.isfinite(x).all()):
             raise ValueError("a test input is NaN or infinite")
+        return x
+
+    def _inputs(
+        self, x: Given, epsilon: Given, clip: tuple[float, float] | None, threat: Threat | None
+    ) -> tuple[list[Inputs], Tensor]:
+        """Inputs in the coordinates of each optimum, and what the plain model answers."""
+        threat = threat_to_inputs(epsilon, clip, threat)
+        x = self._checked(x)
         lifted = threat.at_test_time(None, x)
         with torch.no_grad():
             plain = self.nominal(x.to(next(self.nominal.parameters()).dtype)).double()
@@ -219,6 +239,9 @@ class OptimumCertificate:
                 lead = low
             elif low.shape[1] == 1:
                 lead = torch.cat((-high, low), 1)
+            elif low.shape[1] == 2:
+                pair = [difference(c, 1 - c, 2).to(part.center) for c in (0, 1)]
+                lead = torch.stack([answers.direction(part, asked, q).lower for q in pair], 1)
             else:
                 label = classes(plain[piece])
                 ahead = answers.leads(part, asked, label).amin(1, keepdim=True)

@@ -37,6 +37,11 @@ CLEAN = Linf(0.0)
 LEAST = 1e-30  # the least scaled move: less is nothing beside the roundings of float32
 
 
+def changes_labels_alone(threat: Threat) -> bool:
+    """Whether labels or targets may differ, and nothing else."""
+    return {change.about for change in threat.changes} == {"targets"}
+
+
 class Threats(NamedTuple):
     """The threat to the training data and to a test input, and how each is told: "No one who ... could have ..."."""
 

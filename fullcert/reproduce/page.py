@@ -22,9 +22,9 @@ fullcert reproduce --page {page}
 *paper* is what was printed, *mean* and *std* are ours over the seeds, *nominal* is the plain model, *seconds* those of
 one seed on the machine that ran it. The recipe *paper* is the published one with the quirks of its code, early stopping
 on validation data included (one rule for intervals and zonotopes), so it is no certificate of the whole procedure;
-*best* is ours, with its number of steps fixed beforehand. Finished values are kept (`--out`) and taken over by the same code, versions and kind of device, so an
-interrupted run goes on where it was. `--jobs 16` uses 16 processes, and `python -m fullcert.reproduce` needs torch and
-numpy alone.
+*best* is ours, with its number of steps fixed beforehand. Finished values are kept (`--out`) and taken over by the same
+code, versions and kind of device, so an interrupted run goes on where it was. `--jobs 16` uses 16 processes, and
+`python -m fullcert.reproduce` needs torch and numpy alone.
 """
 
 

@@ -1,8 +1,11 @@
-"""What both estimators share: `fit` is `bf.certify`, which trains the plain model and the set of all models.
+"""What both estimators share: `fit` fits the plain model, and encloses the models of all allowed data.
 
-The plain model answers `predict` and `score`, and the set `predict_certified` and `certified_score`. The threat is a
-few numbers, or any of `boundflow.threats`. The certificate speaks of the algorithm with its choices fixed: the
-parameters of the estimator, the seed, the classes, the weights of samples, and the scaler where it is declared so
+Where labels or targets alone are in doubt, a convex objective on fixed features is fitted to its optimum, and all
+optima are enclosed (`bf.certify_optimum`), by the rule of `fullcert/experiment/optimum_rules.py`. Otherwise, or with
+``way="steps"``, a network is trained step by step on all datasets at once (`bf.certify`). The plain model answers
+`predict` and `score`, and the set of all models `predict_certified` and `certified_score`. The threat is a few numbers,
+or any of `boundflow.threats`. The certificate speaks of the algorithm with its choices fixed: the parameters of the
+estimator, the seed, the classes, the weights of samples, and the scaler where it is declared so
 (`fullcert/sklearn/scaling.py`).
 """
 
@@ -10,7 +13,7 @@ import functools
 import itertools
 import operator
 import warnings
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
@@ -24,7 +27,8 @@ from torch import nn
 import boundflow as bf
 from boundflow.threats import AtMost, Linf, Removal, Threat
 from boundflow.training.recipe import DOMAINS
-from fullcert.experiment import losses, recipes
+from fullcert.experiment import losses, optimum_fitting, optimum_rules, recipes
+from fullcert.experiment.threats import changes_labels_alone
 from fullcert.experiment.training import DTYPES, OPTIMIZERS
 from fullcert.networks.models import ACTIVATIONS
 from fullcert.sklearn import categorical_columns, fitted
@@ -42,8 +46,16 @@ from fullcert.sklearn.checks import (
     unscaled,
 )
 from fullcert.sklearn.scaling import changes_features, scaling
+from fullcert.system.mistakes import Mistake
 
-AUTO = "auto"
+AUTO, OPTIMUM, STEPS = "auto", "optimum", "steps"
+# what is about steps, or about networks that have no one optimum
+OF_STEPS = (
+    *("hidden", "model", "optimizer", "learning_rate", "momentum", "weight_decay", "clip_gradients", "epochs"),
+    *("batch_size", "order", "domain"),
+)
+OF_OPTIMUM = ("features", "l2")
+COVERED = "from the observed features, which are the same in every allowed dataset: covered"
 GIVEN = ("momentum", "epochs", "batch_size", "order")  # what goes by rule unless it is given, and the learning rate
 
 
@@ -58,6 +70,9 @@ class CertifiedEstimator(BaseEstimator):
     test_epsilon: Any = 0.0  # every feature of an input moved by at most this, unless a call says otherwise
     scaler: Any = "auto"  # StandardScaler() and others that are affine, or None; "auto": where needed and covered
     scaled: str | None = None  # "beforehand": the data come scaled by numbers fixed beforehand
+    way: str = "auto"  # "optimum", where labels or targets alone are in doubt, or "steps"; "auto": by what is given
+    features: str | None = None  # at the optimum "none", "kernel" or "random:2000"; None: by rule, and so is l2
+    l2: float | None = None
     hidden: tuple[int, ...] = ()  # widths of hidden layers; none: a linear model, which starts from zero
     activation: str = "tanh"
     model: Any = None  # (features, outputs) -> nn.Module, instead of hidden and activation; or a module to start from
@@ -95,8 +110,6 @@ class CertifiedEstimator(BaseEstimator):
         self, x: np.ndarray, targets: np.ndarray, outputs: int, loss: str, weights: np.ndarray | None = None
     ) -> bf.Certificate:
         """Train on the observed data, and on every dataset the threat allows."""
-        self.threat_ = self._made_threat(*x.shape)
-        check_threatened(self.threat_)
         scaler = self._scaler(x)
         if scaler is None and self.scaled is None and self.learning_rate is None:
             check_scaled(x)
@@ -134,6 +147,65 @@ class CertifiedEstimator(BaseEstimator):
         self.scaler_, self.n_iter_ = used.scaler, values["epochs"]
         check_trained(certificate)
         return certificate
+
+    # --- at the optimum -------------------------------------------------------------------------------------------
+
+    def _threatened(self, x: np.ndarray) -> None:
+        self.threat_ = self._made_threat(*x.shape)
+        check_threatened(self.threat_)
+
+    def _converges(self, loss_of_steps: bool = False) -> bool:
+        """Whether the optimum is fitted; ``loss_of_steps``: the loss that was named is trained step by step."""
+        known("way", self.way, (AUTO, OPTIMUM, STEPS))
+        default = {entry.name: entry.default for entry in fields(self)}
+        stepwise = [name for name in OF_STEPS if getattr(self, name) != default[name]]
+        converged = [name for name in OF_OPTIMUM if getattr(self, name) is not None]
+        labels = changes_labels_alone(self.threat_)
+        if self.way == OPTIMUM and stepwise:
+            raise ValueError(f"way='optimum' fits one layer without steps: leave out {', '.join(stepwise)}")
+        if self.way == OPTIMUM and not labels:
+            raise ValueError("way='optimum' is for threats to labels or targets alone: use way='steps'")
+        found = labels and self.way != STEPS and not stepwise and (self.way == OPTIMUM or not loss_of_steps)
+        if not found and converged:
+            raise ValueError(f"{' and '.join(converged)} are for fits to the optimum, and this one goes step by step")
+        return found
+
+    def _fit_optimum(
+        self, x: np.ndarray, targets: np.ndarray, classes: int | None, loss: str | None, weights: np.ndarray | None
+    ) -> bf.OptimumCertificate:
+        """Fit the optimum, and enclose those of all datasets that the threat allows."""
+        automatic = isinstance(self.scaler, str)
+        if automatic:
+            known("scaler", self.scaler, (AUTO,))
+        used = scaling(None if automatic else self.scaler, self.scaled, x, self.threat_, type(self).__name__)
+        features = optimum_rules.NONE if self.features is None and positive(self.test_epsilon) else self.features
+        given = optimum_fitting.Given(features, None if automatic else optimum_rules.AS_THEY_ARE, self.l2, loss)
+        try:
+            certificate = optimum_fitting.fitted(
+                *(torch.tensor(x), torch.tensor(targets), classes, self.threat_, given),
+                scaled=used.layer,
+                sample_weights=None if weights is None else torch.tensor(weights),
+                seed=int(check_random_state(self.random_state).randint(2**31 - 1)),
+            )
+        except (Mistake, bf.BoundFlowError) as error:
+            raise ValueError(str(error)) from error
+        self.recipe_ = certificate.record["recipe"]
+        columns = {**self.recipe_["by_rule"], **self.recipe_["given"]}["columns"]
+        said = used.record if not automatic or columns == optimum_rules.AS_THEY_ARE else f"{columns}, {COVERED}"
+        certificate.record["preprocessing"] = said
+        if self.categories_:
+            certificate.record["inputs"] = self.inputs_
+        self.scaler_ = used.scaler
+        raw = optimum_fitting.raw_weights(certificate.nominal)
+        if raw is not None:
+            self.coef_, self.intercept_ = self._weights(*(part.numpy() for part in raw))
+        return certificate
+
+    def _weights(self, weights: np.ndarray, intercepts: np.ndarray) -> tuple[Any, Any]:
+        """Weights and intercepts for raw columns, shaped as those of scikit-learn's linear models."""
+        return weights, intercepts
+
+    # --- step by step ---------------------------------------------------------------------------------------------
 
     def _scaler(self, x: np.ndarray) -> Any:
         """The scaler; "auto" scales features that need it, where that is covered and the network is one of ours."""
@@ -252,8 +324,11 @@ class CertifiedEstimator(BaseEstimator):
         check_is_fitted(self, "certificate_")
         fitted.require(self, certified=False)
         x = torch.tensor(validate_data(self, self._encoded(X), reset=False, **self._checks(self.threat_)))
+        x = self.threat_.observed(x)
+        if isinstance(self.certificate_, bf.OptimumCertificate):
+            x = x.double()
         with torch.no_grad():
-            return self.certificate_.nominal(self.threat_.observed(x)).numpy()
+            return self.certificate_.nominal(x).numpy()
 
     def _answers(self, X: Any, epsilon: Any, threat: Threat | None, cuts: int) -> bf.Prediction:
         """What every model puts out; without a threat every feature is moved by ``epsilon`` or ``test_epsilon``."""

@@ -127,16 +127,17 @@ def check_scaled(x: np.ndarray) -> None:
         )
 
 
-def check_certifies(certificate: bf.Certificate, x: np.ndarray, threat: Threat) -> None:
+def check_certifies(certificate: bf.Certificate | bf.OptimumCertificate, x: np.ndarray, threat: Threat) -> None:
     """Warn where bounds are finite, and still none of the training samples has a certain label."""
     if certificate.void_at_step is None and not bool(certified(certificate, x, threat).any()):
+        steps = "" if isinstance(certificate, bf.OptimumCertificate) else "fewer or smaller steps, scaled features or "
         warnings.warn(
-            f"none of {min(SAMPLES, len(x))} training samples has a label that is certain: fewer or smaller steps, a "
-            "smaller threat or scaled features may help",
+            f"none of {min(SAMPLES, len(x))} training samples has a label that is certain: {steps}a smaller threat may "
+            "help",
             NothingCertified,
             stacklevel=4,
         )
 
 
-def certified(certificate: bf.Certificate, x: np.ndarray, threat: Threat) -> torch.Tensor:
+def certified(certificate: bf.Certificate | bf.OptimumCertificate, x: np.ndarray, threat: Threat) -> torch.Tensor:
     return certificate.predict(threat.observed(torch.tensor(x[:SAMPLES]))).certified

@@ -27,17 +27,20 @@ from fullcert.sklearn.answers import (
     bounded_probabilities,
     conventional,
 )
-from fullcert.sklearn.certified import CertifiedEstimator
+from fullcert.sklearn.certified import AUTO, STEPS, CertifiedEstimator
 from fullcert.sklearn.checks import ClassWeightNotCovered, check_certifies, counted, known
 from fullcert.sklearn.weights import combined
 
 LOG, SQUARED = "log", "squared"
+SHARPNESS = 4.0  # of probabilities from scores of squared loss; a power of two, so that products are exact
 
 
-def _is_logistic(estimator: Any) -> bool:
+def _has_probabilities(estimator: Any) -> bool:
+    if isinstance(getattr(estimator, "certificate_", None), bf.OptimumCertificate):
+        return True
     program = getattr(estimator, "program_", None)  # by which it was trained, whatever its parameters say by now
-    if (estimator.loss != LOG) if program is None else (program.loss == "mse"):
-        raise AttributeError("probabilities are those of the logistic loss: use loss='log'")
+    if program.loss == "mse" if program is not None else estimator.loss == SQUARED and estimator.way == STEPS:
+        raise AttributeError("squared loss has no probabilities step by step: use way='optimum', or loss='log'")
     return True
 
 
@@ -45,13 +48,13 @@ def _is_logistic(estimator: Any) -> bool:
 class CertifiedClassifier(ClassifierMixin, CertifiedEstimator):
     """A classifier that says which of its labels no allowed training data could have changed.
 
-    ``flip_labels``: at most so many training labels are wrong; below 1, such a share of them. ``loss``: "log", the
-    logistic loss, or "squared", least squares onto one-hot labels, in which labels are linear: with more than two
-    classes it certifies more flips. With "log" a model for two classes has one output.
+    ``flip_labels``: at most so many training labels are wrong; below 1, such a share of them. ``loss``: "squared",
+    least squares onto one-hot labels, in which labels are linear, or "log", the logistic loss; "auto" is squared at the
+    optimum, and logistic step by step. At the optimum "log" is for two classes, and with ``l2``.
     """
 
     flip_labels: float = 0
-    loss: str = LOG
+    loss: str = AUTO
     class_weight: Any = None  # "balanced", or a number for each class: of the recorded labels, fixed before training
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> "CertifiedClassifier":
@@ -66,14 +69,16 @@ class CertifiedClassifier(ClassifierMixin, CertifiedEstimator):
         count = len(self.classes_)
         if count < 2:
             raise ValueError(f"there must be at least two classes to tell apart, and y has {count} class")
-        known("loss", self.loss, (LOG, SQUARED))
+        known("loss", self.loss, (AUTO, LOG, SQUARED))
         by_class = None if self.class_weight is None else compute_sample_weight(self.class_weight, y)
         weights = combined(sample_weight, by_class, x)
-        if self.loss == SQUARED:
-            certificate = losses.of_task(
-                self._fit(x, np.eye(count, dtype=x.dtype)[codes], count, "mse", weights), count
-            )
-            certificate = second_less_first(certificate) if count == 2 else certificate
+        self._threatened(x)
+        certificate: bf.Certificate | bf.OptimumCertificate
+        if self._converges(self.loss == LOG):
+            certificate = self._fit_optimum(x, codes, count, self._loss_at_optimum(count), weights)
+        elif self.loss == SQUARED:
+            made = losses.of_task(self._fit(x, np.eye(count, dtype=x.dtype)[codes], count, "mse", weights), count)
+            certificate = second_less_first(made) if count == 2 else made
         else:
             certificate = self._fit(x, codes, *((1, "bce") if count == 2 else (count, "ce")), weights)
         certificate.record["classes"] = self.classes_.tolist()
@@ -83,7 +88,17 @@ class CertifiedClassifier(ClassifierMixin, CertifiedEstimator):
         check_certifies(certificate, x, self.threat_)
         return self
 
-    def _say_where_weights_come_from(self, certificate: bf.Certificate) -> None:
+    def _loss_at_optimum(self, classes: int) -> str | None:
+        if self.loss != LOG:
+            return None if self.loss == AUTO else self.loss
+        if classes > 2 or self.l2 is None:
+            raise ValueError(
+                "loss='log' at the optimum is for two classes, and its ridge is not chosen by rule: give l2, or use "
+                "loss='squared'"
+            )
+        return "logistic"
+
+    def _say_where_weights_come_from(self, certificate: bf.Certificate | bf.OptimumCertificate) -> None:
         """Weights of classes go by the recorded labels: other labels would have given others."""
         if self.class_weight is None:
             return
@@ -105,7 +120,27 @@ class CertifiedClassifier(ClassifierMixin, CertifiedEstimator):
 
     def decision_function(self, X: Any) -> np.ndarray:
         """What the plain model puts out: (n,) for two classes, positive for the second; (n, classes) for more."""
-        return conventional(self._outputs(X))
+        return conventional(self._decided(self._outputs(X)))
+
+    def _decided(self, outputs: np.ndarray) -> np.ndarray:
+        """Outputs of two classes as one number, the second less the first."""
+        return outputs[:, 1:] - outputs[:, :1] if len(self.classes_) == 2 and outputs.shape[1] == 2 else outputs
+
+    def _weights(self, weights: np.ndarray, intercepts: np.ndarray) -> tuple[Any, Any]:
+        return self._decided(weights.T).T, self._decided(intercepts[None])[0]
+
+    def _bounds(self, answer: bf.Prediction) -> tuple[torch.Tensor, torch.Tensor]:
+        """Bounds of the decision function, (n, 1) for two classes."""
+        lead = answer.lead
+        if answer.lower.shape[1] == 2 and lead is not None:  # how far each class is ahead, at least
+            return lead[:, 1:], -lead[:, :1]
+        return answer.lower, answer.upper
+
+    def _logits(self, scores: torch.Tensor) -> torch.Tensor:
+        """What the logistic function is taken of: scores of squared loss are sharpened by a fixed number."""
+        optimum = isinstance(self.certificate_, bf.OptimumCertificate)
+        squared = optimum and self.certificate_.record["loss"] == SQUARED
+        return scores * SHARPNESS if squared else scores
 
     def predict(self, X: Any) -> np.ndarray:
         """The labels of the plain model."""
@@ -121,7 +156,7 @@ class CertifiedClassifier(ClassifierMixin, CertifiedEstimator):
         to inputs instead. ``cuts``: the box of an input that stays undecided is cut in halves up to so many times over.
         """
         answer = self._answers(X, epsilon, threat, cuts)
-        lower, upper = (conventional(bound.numpy()) for bound in (answer.lower, answer.upper))
+        lower, upper = (conventional(bound.numpy()) for bound in self._bounds(answer))
         label = self.classes_[answer.label.numpy()]
         return CertifiedLabels(label, answer.certified.numpy(), lower, upper, answer.margin.numpy())
 
@@ -145,26 +180,30 @@ class CertifiedClassifier(ClassifierMixin, CertifiedEstimator):
         check_consistent_length(answer.label, y)
         return float(np.mean(answer.certified & (answer.label == y)))
 
-    @available_if(_is_logistic)
+    @available_if(_has_probabilities)
     def predict_proba(self, X: Any) -> np.ndarray:
-        """The probabilities of the classes, from the plain model."""
-        return probabilities(torch.from_numpy(self._outputs(X))).numpy()
+        """The probabilities of the classes, from the plain model.
 
-    @available_if(_is_logistic)
+        Of squared loss they are a fixed rising map of its scores: the logistic function, or softmax, of 4 times them.
+        """
+        return probabilities(self._logits(torch.from_numpy(self._decided(self._outputs(X))))).numpy()
+
+    @available_if(_has_probabilities)
     def predict_log_proba(self, X: Any) -> np.ndarray:
         """The logarithms of `predict_proba`, which do not become minus infinity where a probability rounds to 0."""
-        outputs = torch.from_numpy(self._outputs(X))
+        outputs = self._logits(torch.from_numpy(self._decided(self._outputs(X))))
         if outputs.shape[1] == 1:
             return torch.nn.functional.logsigmoid(torch.cat((-outputs, outputs), 1)).numpy()
         return torch.log_softmax(outputs, 1).numpy()
 
-    @available_if(_is_logistic)
+    @available_if(_has_probabilities)
     def predict_proba_certified(
         self, X: Any, epsilon: Any = None, threat: Threat | None = None, cuts: int = 0
     ) -> CertifiedProbabilities:
         """Probabilities, and bounds on them over any allowed training data together with any allowed input."""
         answer = self._answers(X, epsilon, threat, cuts)
-        return CertifiedProbabilities(self.predict_proba(X), *bounded_probabilities(answer.lower, answer.upper))
+        lower, upper = (self._logits(bound) for bound in self._bounds(answer))
+        return CertifiedProbabilities(self.predict_proba(X), *bounded_probabilities(lower, upper))
 
 
 def second_less_first(certificate: bf.Certificate) -> bf.Certificate:

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 from torch import nn
 
+from boundflow.optimum import OptimumCertificate
 from boundflow.same_program.identity import of_tensors, of_value, versions
 from boundflow.tensor.bounded import Bounded
 
@@ -39,15 +40,28 @@ def of(estimator: Any) -> Fitted:
 def digests(estimator: Any) -> dict[str, str]:
     """The numbers of both models, the code of the plain one, the record, and what answers are called."""
     certificate = estimator.certificate_
+    if isinstance(certificate, OptimumCertificate):
+        rows = [(o.rows.inputs, o.rows.weights, o.rows.ridge, o.rows.scale) for o in certificate.optima]
+        numbers = of_value([rows, [(o.changes.clauses, o.changes.targets, o.weights) for o in certificate.optima]])
+        return {
+            "numbers of its models": of_value((of_tensors(*certificate.nominal.state_dict().values()), numbers)),
+            CODE: of_value(certificate.nominal),
+            **_said(estimator),
+        }
     plain = [*certificate.nominal.parameters(), *certificate.nominal.buffers()]
     model = () if certificate.model is None else (*certificate.model.parameters(), *certificate.model.buffers())
     sets = [value.set.bounds if isinstance(value, Bounded) else value for value in model]
     return {
         "numbers of its models": of_value((of_tensors(*plain), of_tensors(*sets))),
         CODE: of_value(certificate.nominal),
-        "record of its certificate": of_value(certificate.record),
-        **{name: of_value(getattr(estimator, name, None)) for name in VALUES},
+        **_said(estimator),
     }
+
+
+def _said(estimator: Any) -> dict[str, str]:
+    """Digests of the record, and of what answers are called."""
+    record = {"record of its certificate": of_value(estimator.certificate_.record)}
+    return record | {name: of_value(getattr(estimator, name, None)) for name in VALUES}
 
 
 def require(estimator: Any, certified: bool) -> None:

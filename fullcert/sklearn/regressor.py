@@ -35,12 +35,20 @@ class CertifiedRegressor(RegressorMixin, CertifiedEstimator):
         """
         self._forget()
         x, y = validate_data(self, self._learnt(X), y, y_numeric=True, **self._checks(self.threat))
-        self.certificate_ = self._fit(x, y.astype(x.dtype), 1, "mse", combined(sample_weight, None, x))
+        y, weights = y.astype(x.dtype), combined(sample_weight, None, x)
+        self._threatened(x)
+        converges = self._converges()
+        self.certificate_ = (
+            self._fit_optimum(x, y, None, None, weights) if converges else self._fit(x, y, 1, "mse", weights)
+        )
         self._fitted = fitted.of(self)
         return self
 
     def _moved_targets(self) -> list[Threat]:
         return [Labels(float(self.target_epsilon))] if positive(self.target_epsilon) else []
+
+    def _weights(self, weights: np.ndarray, intercepts: np.ndarray) -> tuple[Any, Any]:
+        return weights[0], float(intercepts[0])
 
     def predict(self, X: Any) -> np.ndarray:
         """The values of the plain model."""

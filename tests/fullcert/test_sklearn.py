@@ -532,7 +532,7 @@ def test_a_fit_that_fails_leaves_nothing_of_the_one_before() -> None:
 
 def test_parameters_that_change_after_the_fit_change_no_answer() -> None:
     x, y = make_blobs(40, centers=2, random_state=0)
-    asked = CertifiedClassifier(flip_labels=1, loss="squared").fit(x, y)
+    asked = CertifiedClassifier(flip_labels=1, loss="squared", way="steps").fit(x, y)
     before = asked.predict_certified(x)
     asked.set_params(loss="log", dtype="float32")
     assert not hasattr(asked, "predict_proba"), "sigmoids of least squares are no probabilities"
@@ -580,7 +580,7 @@ def test_probabilities_of_poisoned_retrainings_are_within_their_bounds(data) -> 
         other = CertifiedClassifier(**QUICK).fit(x, wrong).predict_proba(x)
         assert ((found.lower <= other) & (other <= found.upper)).all()
     assert (found.lower < found.upper).all() and (found.lower >= 0).all() and (found.upper <= 1).all()
-    assert not hasattr(CertifiedClassifier(loss="squared"), "predict_proba")
+    assert not hasattr(CertifiedClassifier(loss="squared", way="steps"), "predict_proba")
 
 
 def test_probabilities_without_bounds_are_anything() -> None:
@@ -648,7 +648,7 @@ def test_unscaled_features_and_nothing_certified_are_said() -> None:
     x, y = load_wine(return_X_y=True)
     with pytest.warns(UnscaledFeatures, match="scaler=StandardScaler"), warnings.catch_warnings():
         warnings.simplefilter("ignore", NothingCertified)
-        CertifiedClassifier(flip_labels=1, scaler=None).fit(x, y)
+        CertifiedClassifier(flip_labels=1, scaler=None, way="steps").fit(x, y)
     with pytest.warns(NothingCertified, match="label that is certain"):
         CertifiedClassifier(flip_labels=60, scaler=StandardScaler()).fit(x, y)
 
@@ -656,11 +656,13 @@ def test_unscaled_features_and_nothing_certified_are_said() -> None:
 def test_unscaled_features_are_scaled_where_that_is_covered() -> None:
     """Wrong labels leave the features as they are; moved features do not, and their scaling is somebody's decision."""
     x, y = load_wine(return_X_y=True)
-    scaled = CertifiedClassifier(flip_labels=1).fit(x, y)
+    scaled = CertifiedClassifier(flip_labels=1, way="steps").fit(x, y)
     assert scaled.certificate_.record["preprocessing"].endswith("the same in every allowed dataset: covered")
-    by_hand = CertifiedClassifier(flip_labels=1, scaler=StandardScaler()).fit(x, y)
+    by_hand = CertifiedClassifier(flip_labels=1, scaler=StandardScaler(), way="steps").fit(x, y)
     assert np.array_equal(scaled.decision_function(x), by_hand.decision_function(x))
-    small = CertifiedClassifier(flip_labels=1).fit((x - x.mean(0)) / x.std(0), y)  # of unit size: left alone
+    small = CertifiedClassifier(flip_labels=1, way="steps").fit(
+        (x - x.mean(0)) / x.std(0), y
+    )  # of unit size: left alone
     assert small.certificate_.record["preprocessing"] == "none by the estimator"
     with pytest.warns(UnscaledFeatures), warnings.catch_warnings():
         warnings.simplefilter("ignore", NothingCertified)
@@ -765,7 +767,7 @@ def test_logarithms_of_probabilities(data) -> None:
     fitted = CertifiedClassifier(**QUICK).fit(x, y)
     assert np.allclose(fitted.predict_log_proba(x), np.log(fitted.predict_proba(x)), rtol=1e-12)
     assert np.isfinite(fitted.predict_log_proba(1e6 * x)).all()  # where a probability rounds to 0
-    assert not hasattr(CertifiedClassifier(loss="squared"), "predict_log_proba")
+    assert not hasattr(CertifiedClassifier(loss="squared", way="steps"), "predict_log_proba")
 
 
 def test_what_labels_withstand_is_what_smaller_numbers_certify() -> None:
