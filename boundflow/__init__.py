@@ -9,7 +9,7 @@ from . import errors, rules, threats
 from .analysis.audit import Audit, Checklist
 from .analysis.ensemble import Ensemble, Vote
 from .analysis.withstanding import Curve, Withstood, curve, withstands
-from .answers.certificate import Certificate, load
+from .answers.certificate import Certificate
 from .answers.prediction import Accuracy, Prediction
 from .arithmetic import rounding
 from .attacks import Attacked, attack
@@ -37,6 +37,7 @@ from .errors import (
 )
 from .operators import losses
 from .optimum import OptimumCertificate, certify_optimum
+from .optimum.load_either_way import load
 from .same_program.tripwire import check
 from .symbols.space import Symbols
 from .tensor.bounded import Bounded

@@ -106,7 +106,7 @@ def sealed(content: dict[str, Any], tensors: dict[str, Tensor]) -> str:
 
 
 def unsealed(
-    path: str | Path, text: str, tensors: dict[str, Tensor], formats: Sequence[int], advice: str
+    path: str | Path, text: str, tensors: dict[str, Tensor], formats: Sequence[int | str], advice: str
 ) -> dict[str, Any]:
     """What a file says, if it has a format that is known and nothing has changed since."""
     content = said(path, text, formats, advice)
@@ -115,7 +115,7 @@ def unsealed(
     return content
 
 
-def said(path: str | Path, text: str, formats: Sequence[int], advice: str) -> dict[str, Any]:
+def said(path: str | Path, text: str, formats: Sequence[int | str], advice: str) -> dict[str, Any]:
     """What a file says, in a format that is known, with its digest."""
     try:
         content = json.loads(text)

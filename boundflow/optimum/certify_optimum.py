@@ -77,19 +77,23 @@ def certify_optimum(
     ridges = _ridges(l2)
     module = _module(features)
     x, y = torch.as_tensor(data[0]).detach(), torch.as_tensor(data[1]).detach().clone()
-    found = _features(module, x.double())
-    classes, targets = _targets(loss, head, y)
+    found = features_made(module, x.double())
+    classes, targets = targets_of(loss, head, y)
     changes = Changes.of(threat, y if classes is None else y.long(), classes)
     weights = None if sample_weights is None else torch.as_tensor(sample_weights).double()
     optima: list[Optimum] = []
     for ridge in ridges:
         rows = Rows.of(found, weights, ridge * len(x), head.bias is not None, penalise_bias)
-        optima.append(_optimum(rows, changes, targets, loss, width, _given(head, rows) if fitted else None, tolerance))
+        optima.append(
+            optimum_of(rows, changes, targets, loss, width, _given(head, rows) if fitted else None, tolerance)
+        )
     if not fitted:
         head = _fitted(head, optima[0])
     nominal = evaluated(head) if module is None else nn.Sequential(evaluated(module), evaluated(head)).eval()
     record = _record(locals() | {"ridges": ridges})
-    certificate = OptimumCertificate(nominal, None if module is None else evaluated(module), tuple(optima), record)
+    made = None if module is None else evaluated(module)
+    held = x, y, None if weights is None else weights.clone()
+    certificate = OptimumCertificate(nominal, made, tuple(optima), record, data=held)
     certificate.seconds = time.perf_counter() - begin
     return certificate
 
@@ -107,7 +111,7 @@ def _module(features: Any) -> nn.Module | None:
     return Mapped(features)
 
 
-def _features(module: nn.Module | None, x: Tensor) -> Tensor:
+def features_made(module: nn.Module | None, x: Tensor) -> Tensor:
     with torch.no_grad():
         found: Tensor = x if module is None else module(x)
         if found.dim() != 2 or len(found) != len(x):
@@ -128,7 +132,7 @@ def _require_fixed(module: nn.Module, x: Tensor, found: Tensor) -> None:
         raise UnsupportedProgram("the features of a row depend on the other rows: give features of one row at a time")
 
 
-def _targets(loss: str, head: nn.Linear, y: Tensor) -> tuple[int | None, Tensor]:
+def targets_of(loss: str, head: nn.Linear, y: Tensor) -> tuple[int | None, Tensor]:
     """How many classes there are (None: numbers), and what the outputs are to be, (n, outputs) or (n)."""
     if loss != SQUARED and loss not in LOSSES:
         raise ValueError(f"loss must be one of {', '.join((SQUARED, *LOSSES))}, and not {loss!r}")
@@ -155,7 +159,7 @@ def _check_classes(y: Tensor, classes: int) -> None:
         raise ValueError(f"classes must be whole numbers from 0 to {classes - 1}")
 
 
-def _optimum(
+def optimum_of(
     rows: Rows, changes: Changes, targets: Tensor, loss: str, width: float, given: Tensor | None, tolerance: float
 ) -> Optimum:
     if loss == SQUARED:
@@ -191,18 +195,8 @@ def _fitted(head: nn.Linear, optimum: Optimum) -> nn.Linear:
 
 def _record(given: dict[str, Any]) -> dict[str, Any]:
     """What the certificate rests on."""
-    x, y, module, threat = given["x"], given["y"], given["module"], given["threat"]
-    parts = {
-        "data": identity.of_tensors(x, y),
-        "features": identity.of_value(None if module is None else (identity.of_model(module), module.state_dict())),
-        "threat": identity.of_value(threat),
-        "objective": identity.of_value(
-            (given["loss"], given["ridges"], given["penalise_bias"], given["width"], given["weights"])
-        ),
-        "solver": identity.of_value((given["fitted"], given["tolerance"])),
-        **{f"{identity.VERSION}{name}": version for name, version in identity.versions().items()},
-    }
-    return {
+    x, y, threat = given["x"], given["y"], given["threat"]
+    record = {
         "way": "optimum",
         "version": __version__,
         "task": "regression" if given["classes"] is None else "classification",
@@ -212,11 +206,29 @@ def _record(given: dict[str, Any]) -> dict[str, Any]:
         "loss": given["loss"],
         "l2": given["ridges"],
         "penalise_bias": given["penalise_bias"],
-        "tolerance": given["tolerance"],
+        "intercept": given["head"].bias is not None,
+        "width": float(given["width"]),
+        "fitted": given["fitted"],
+        "tolerance": float(given["tolerance"]),
         "rounding": rounding.mode(),
-        "identity": parts,
         "statement": (
             f"for every solver whose weights leave no entry of the gradient above {given['tolerance']:g} "
             "on whichever of these datasets it is given"
         ),
+    }
+    parts = identity_of(record, x, y, given["weights"], given["module"])
+    return {**record, "identity": {**parts, "threat": identity.of_value(threat)}}
+
+
+def identity_of(
+    record: dict[str, Any], x: Tensor, y: Tensor, weights: Tensor | None, module: nn.Module | None
+) -> dict[str, str]:
+    """Digests of what a certificate rests on, but for the threat."""
+    names = ("loss", "l2", "penalise_bias", "intercept", "width")
+    return {
+        "data": identity.of_tensors(x, y),
+        "features": identity.of_value(None if module is None else (identity.of_model(module), module.state_dict())),
+        "objective": identity.of_value(([record[name] for name in names], weights)),
+        "solver": identity.of_value((record["fitted"], record["tolerance"])),
+        **{f"{identity.VERSION}{name}": version for name, version in identity.versions().items()},
     }

@@ -119,7 +119,7 @@ class KernelFeatures(nn.Module):
         self.far = bool(self.rows.square().sum(1).max() > (FAR * self.scale) ** 2)
         kernel = self.kernel(self.rows)
         kernel.diagonal().add_(JITTER * len(inputs))
-        self.register_buffer("factor", torch.linalg.cholesky(kernel))
+        self.register_buffer("factor", torch.linalg.cholesky(kernel).contiguous())
 
     def kernel(self, x: Tensor) -> Tensor:
         """``k(X, x)``, (n, m), of inputs less the middle of X."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -26,6 +27,7 @@ from ..errors import BoundFlowError, NoSmallerThreat
 from ..tensor.bounded import Bounded
 from ..tensor.lift import Given
 from ..threats import Threat
+from . import optimum_files
 from .branching import Branched, branched
 from .linearised import largest_budget
 from .logit_bounds import Answers, Inputs, Optimum, difference
@@ -43,6 +45,7 @@ class OptimumCertificate:
     optima: tuple[Optimum, ...]
     record: dict[str, Any] = field(default_factory=dict)
     seconds: float = 0.0
+    data: tuple[Tensor, Tensor, Tensor | None] | None = None  # inputs, targets, and how much each row counts
 
     # --- answers --------------------------------------------------------------------------------------------------
 
@@ -152,14 +155,27 @@ class OptimumCertificate:
 
     # --- samples behind the answers -----------------------------------------------------------------------------------
 
-    def verified(self, samples: Given) -> OptimumCertificate:
-        """The certificate where the targets of these training samples are known to be as recorded."""
+    def verified(self, samples: Given, cells: Given | None = None) -> OptimumCertificate:
+        """The certificate where the targets of these training samples are known to be as recorded.
+
+        ``cells`` are for missing values, of which there are none here.
+        """
+        if cells is not None:
+            raise ValueError("no cells were missing: labels or targets alone are in doubt at the optimum")
         chosen = numbers_of(samples, self.record["samples"])
         record = {**self.record, "verified": sorted({*self.record.get("verified", ()), *chosen.tolist()})}
         optima = tuple(optimum.within(optimum.changes.but(chosen)) for optimum in self.optima)  # type: ignore[attr-defined]
         return replace(self, optima=optima, record=record)
 
-    def audit(self, x: Given, *, threat: Threat | None = None, budget: int = 0, every: bool = False) -> Audit:
+    def audit(
+        self,
+        x: Given,
+        *,
+        threat: Threat | None = None,
+        budget: int = 0,
+        every: bool = False,
+        chunk: int | None = None,
+    ) -> Audit:
         """What abstained predictions (or, with ``every``, all) lean on, and up to ``budget`` samples to check first."""
         if isinstance(budget, bool) or budget != int(budget) or budget < 0:
             raise ValueError(f"budget is how many samples can be checked, a whole number, and not {budget!r}")
@@ -198,6 +214,14 @@ class OptimumCertificate:
         if budget is None:
             raise NoSmallerThreat("branching is for one budget: write AtMost(k, Labels())")
         return branched(first, inputs[0], label, budget, seconds)
+
+    # --- files ------------------------------------------------------------------------------------------------------
+
+    def save(self, path: str | Path) -> None:
+        """One safetensors file without code: data, features and given weights, from which `bf.load` encloses again."""
+        assert self.data is not None
+        given = [optimum.weights * optimum.rows.scale for optimum in self.optima]
+        optimum_files.write(path, self.record, self.nominal, self.features, self.data, given, self.optima[0].changes)
 
     # --- inside -----------------------------------------------------------------------------------------------------
 

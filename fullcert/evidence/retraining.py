@@ -71,6 +71,8 @@ def certificate_of(run: Path, recipe: Recipe) -> bf.Certificate:
         raise Skip("the vote of --members is not trained on poisoned data here: --rerun trains its members again")
     model = recipe.initial if is_file(recipe.options.model) else None
     found = bf.load(run / runs.CERTIFICATE, model)
+    if not isinstance(found, bf.Certificate):
+        raise Skip("it was fitted to the optimum, which is not trained step by step: --rerun fits it again")
     if found.model is None:
         raise Skip(f"its bounds became void at step {found.void_at_step}: every training is inside")
     if "sample_weights" in found.record:
@@ -165,8 +167,10 @@ def flat(record: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in record.items() if name not in DIGESTS} | digests
 
 
-def compared(kept: bf.Certificate, made: bf.Certificate) -> str:
+def compared(kept: bf.Certificate | bf.OptimumCertificate, made: bf.Certificate | bf.OptimumCertificate) -> str:
     """How far the bounds of two runs are apart; each plain model must lie inside the bounds of the other."""
+    if isinstance(kept, bf.OptimumCertificate) or isinstance(made, bf.OptimumCertificate):
+        return compared_optima(kept, made)
     if (kept.model is None) != (made.model is None):
         raise Refuted("the bounds of one of the two runs became void and those of the other did not")
     if kept.model is None or made.model is None:
@@ -185,6 +189,17 @@ def compared(kept: bf.Certificate, made: bf.Certificate) -> str:
     if worst > APART:
         raise Refuted(f"the bounds of the same training are apart by {worst:.2g} of their width")
     return f"the bounds agree up to {worst:.1e} of their width, and each plain model is inside those of the other"
+
+
+def compared_optima(kept: Any, made: Any) -> str:
+    """How far the weights of two fits to the optimum are apart, which bounds go by."""
+    if not (isinstance(kept, bf.OptimumCertificate) and isinstance(made, bf.OptimumCertificate)):
+        raise Refuted("one of the two was fitted to the optimum, and the other was trained step by step")
+    pairs = [(a.weights, b.weights) for a, b in zip(kept.optima, made.optima, strict=True)]
+    worst = max(float((a - b).abs().max() / a.abs().max().clamp_min(1e-300)) for a, b in pairs)
+    if not worst <= APART:
+        raise Refuted(f"the weights of the same fit are apart by {worst:.2g} of their size")
+    return f"the weights agree up to {worst:.1e} of their size"
 
 
 # --- trainings of other datasets ------------------------------------------------------------------------------------

@@ -39,10 +39,13 @@ class Answers(NamedTuple):
     unknown: dict[str, int]  # in how many rows a column holds a category that training did not have
 
 
+Made = bf.Certificate | bf.OptimumCertificate
+
+
 class Asked(NamedTuple):
     """A run that is asked about rows: what answers, the rows as inputs, what they could have been, and their table."""
 
-    certificate: bf.Certificate
+    certificate: Made
     x: torch.Tensor
     threat: Threat
     words: dict[str, str]
@@ -199,7 +202,7 @@ def encoding_of(path: Path, dialect: Dialect = PLAIN) -> Encoding:
     return made
 
 
-def load(path: Path, kept: Kept, shape: tuple[int, ...], encoding: Encoding) -> bf.Certificate:
+def load(path: Path, kept: Kept, shape: tuple[int, ...], encoding: Encoding) -> Made:
     """The certificate; a network from a file of the user is made again to hold it, if the file is as it was."""
     model, options = None, kept.options
     if ":" in options.model:

@@ -31,11 +31,14 @@ def loaded(run: Path) -> tuple[Recipe, bf.Certificate]:
     recipe = of_run(identity.opened(run))
     own = copy.deepcopy(recipe.initial) if ":" in recipe.options.model else None
     try:
-        return recipe, bf.load(path, own)
+        found = bf.load(path, own)
     except bf.BoundFlowError as error:
         raise Mistake(" ".join(str(error).split())) from None
     except (ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RuntimeError, MemoryError) as error:
         raise Mistake(f"the certificate {path} is damaged: {' '.join(str(error).split())}") from None
+    if not isinstance(found, bf.Certificate):
+        raise Mistake(f"{run} was fitted to the optimum, and attacks here follow steps: train it with --fit steps")
+    return recipe, found
 
 
 def attacked(

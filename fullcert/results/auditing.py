@@ -99,7 +99,7 @@ def require_same(kept: Kept) -> tasks.Task | None:
     return task
 
 
-def asked(kept: Kept, data: Path | None, said: Said = UNSAID) -> tuple[bf.Certificate, Subject, Encoding | None]:
+def asked(kept: Kept, data: Path | None, said: Said = UNSAID) -> tuple[answering.Made, Subject, Encoding | None]:
     """The certificate, and the inputs that it is asked about."""
     run, options = kept.run, kept.options
     path, task, columns_file = runs.existing(run, runs.CERTIFICATE), require_same(kept), run / runs.COLUMNS

@@ -19,17 +19,18 @@ from fullcert.data.tables import Table, as_words
 from fullcert.experiment import tasks
 from fullcert.experiment.options import Options
 from fullcert.experiment.sample_lines import Places
+from fullcert.results.answering import Made
 from fullcert.system.mistakes import Mistake
 
 
 def checked(
-    certificate: bf.Certificate,
+    certificate: Made,
     path: Path,
     where: Places,
     encoding: Encoding | None,
     options: Options,
     said: Said = UNSAID,
-) -> tuple[bf.Certificate, int]:
+) -> tuple[Made, int]:
     """The certificate where the rows in a file are as recorded, and how many they are."""
     table = read(path, encoding, options, said)
     name = next((name for name in ("line", "id", "sample") if name in table.columns), None)
@@ -42,7 +43,7 @@ def checked(
             raise Mistake(f"{path} must hold whole numbers in the column {name}")
         wanted = [int(value) for value in wanted]
     samples = where.samples(name, wanted, path)
-    cells = filled(table, encoding)
+    cells = filled(table, encoding) if isinstance(certificate, bf.Certificate) else None
     if cells is not None and np.isnan(cells).all():
         cells = None
     return certificate.verified(samples, cells), len(samples)

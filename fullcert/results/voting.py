@@ -93,6 +93,8 @@ def _read(path: Path, recipe: Recipe, which: identity.Identity) -> bf.Certificat
         found = bf.load(path, recipe.initial if ":" in recipe.options.model else None)
     except bf.BoundFlowError:
         return None
+    if not isinstance(found, bf.Certificate):
+        return None
     made = {name: found.record.get(name) for name in versions()}
     return found if found.record.get(identity.KEY) == {**recipe.identity, **which} and made == versions() else None
 

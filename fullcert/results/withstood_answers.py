@@ -16,7 +16,7 @@ from fullcert.data.encoding import Encoding, Target
 from fullcert.experiment import identity, runs
 from fullcert.experiment.training import of_run
 from fullcert.results import beside, voting
-from fullcert.results.answering import load, refused
+from fullcert.results.answering import Made, load, refused
 from fullcert.results.evaluation import CHUNK
 from fullcert.system.mistakes import Mistake
 
@@ -88,7 +88,7 @@ class Tested:
         }
 
 
-def of_test_set(test: Tested, others: Sequence[bf.Certificate] = (), over: str | None = None) -> bf.Withstood:
+def of_test_set(test: Tested, others: Sequence[Made] = (), over: str | None = None) -> bf.Withstood:
     """What the answers for a test set withstand, by its run and by others of the same recipe at other k or epsilon."""
     asked: dict[str, Any] = {"threat": test.recipe.threats.test, "over": over, "chunk": CHUNK}
     with refused("what the answers withstand cannot be said"):
@@ -98,12 +98,15 @@ def of_test_set(test: Tested, others: Sequence[bf.Certificate] = (), over: str |
             return test.ensemble.withstands(test.x, threat=test.recipe.threats.test, chunk=CHUNK)
         if not others:
             return test.certificate.withstands(test.x, **asked)
-        return bf.withstands([test.certificate, *others], test.x, **asked)
+        joined = [one for one in (test.certificate, *others) if isinstance(one, bf.Certificate)]
+        if len(joined) <= len(others):
+            raise Mistake("a run at the optimum answers for every number of labels by itself: ask about one run")
+        return bf.withstands(joined, test.x, **asked)
 
 
 def of_runs(folders: Sequence[Path], over: str | None = None) -> tuple[bf.Withstood, torch.Tensor]:
     """The same for the runs in some folders, and the true labels of the test set they share."""
-    test, others = Tested(folders[0]), list[bf.Certificate]()
+    test, others = Tested(folders[0]), list[Made]()
     for folder in folders[1:]:
         kept = identity.opened(folder)
         identity.require_one(test.kept, kept)
