@@ -21,7 +21,7 @@ import boundflow as bf
 from boundflow.optimum import fitting
 from boundflow.optimum.changes import Changes, Clause
 from boundflow.optimum.inverse import Directions, Inverse
-from boundflow.optimum.linearised import Asked, Gradient, Linearised, Loss, _most, largest, largest_budget
+from boundflow.optimum.linearised import Asked, Gradient, Linearised, Loss, largest, largest_budget
 from boundflow.optimum.logit_bounds import Answers, Direction, Inputs
 from boundflow.optimum.optimum_certificate import _in_coordinates
 from boundflow.optimum.squared import SquaredOptimum
@@ -219,14 +219,6 @@ def test_coefficients_of_rows(kind: str, d: int) -> None:
         assert np.all(exact(found.error)[:, None] ** 2 * unit >= off**2)
 
 
-@one_after_the_other
-def test_products_of_coefficients_and_moves() -> None:
-    for kind in NORMAL:
-        weighted, low, high = some(kind, (30, 50)), some(kind, (50, 1), 1)[:, 0], some(kind, (50, 1), 2)[:, 0]
-        wanted = np.maximum(exact(weighted) * exact(low), exact(weighted) * exact(high))
-        assert at_least(_most(weighted, low, high), wanted)
-
-
 @pytest.mark.parametrize("kind", NORMAL)
 @one_after_the_other
 def test_what_rows_with_other_targets_add(kind: str) -> None:
@@ -346,7 +338,7 @@ def test_what_is_down_in_any_case(kind: str, d: int, part: str) -> None:
         )
         vectors = some(kind, (d, 12), seed + 7).T.contiguous()
         lengths = vectors.square().sum(1).sqrt() * (1 + 1e-15)
-        found = linear_of(rows, no_changes(1), None, gradient)._fixed(Directions(vectors, lengths, lengths * 0), ONE)
+        found = linear_of(rows, no_changes(1), None, gradient).fixed(Directions(vectors, lengths, lengths * 0), ONE)
         v, g = exact(vectors), exact(given).T
         assert at_least(found, product(v, g)[:, 0] if part == "value" else product(abs(v), abs(g))[:, 0])
 
@@ -363,10 +355,11 @@ def test_gradients_along_a_direction() -> None:
             assert at_least(off, abs(exact(found) - (g[0] - g[2])) + e[0] + e[2])
 
 
-def asked_with(weighted: Tensor, error: float) -> Asked:
+def asked_with(linear: Linearised, weighted: Tensor, error: float) -> Asked:
     """Coefficients as they are given, of directions that are nothing."""
     none = torch.zeros(len(weighted), 1, dtype=DOUBLE)
-    return Asked(Directions(none, none[:, 0], none[:, 0]), weighted, none[:, 0] + error)
+    off = none[:, 0] + error
+    return Asked(Directions(none, none[:, 0], none[:, 0]), weighted, off, linear._missed_along(weighted, off))
 
 
 def most_of(coefficients: Exact, low: Exact, high: Exact) -> Exact:
@@ -384,7 +377,7 @@ def test_what_slopes_miss_is_added_up(kind: str, error: float) -> None:
     rows, weighted = rows_of(some("near one", (n, 1))), some("near one", (n, 4), 4).T.contiguous() * size
     linear = linear_of(rows, no_changes(n), (missed, missed))
     for sign in (1.0, -1.0):
-        loss = linear.loss(asked_with(weighted, error), torch.tensor([sign], dtype=DOUBLE))
+        loss = linear.loss(asked_with(linear, weighted, error), torch.tensor([sign], dtype=DOUBLE))
         ends = exact(missed) if sign > 0 else -exact(missed)[:, ::-1]
         off = abs(exact(rows.inputs)[:, 0]) * number(error)
         still = [most_of(exact(weighted) + side * off, ends[:, 0], ends[:, 1]) for side in (-1, 1)]
@@ -402,7 +395,7 @@ def test_what_rows_with_other_targets_take(kind: str) -> None:
     for changes, count in ((numbers(radius, 3), 3), (numbers(radius, None), n), (single, n)):
         linear = linear_of(rows, changes)
         for error in (0.0, 2.0**-40, 1.0):
-            found = linear.most(linear.loss(asked_with(weighted, error), ONE))
+            found = linear.most(linear.loss(asked_with(linear, weighted, error), ONE))
             ordered = np.sort((c + number(error) if error else c) * r, 1)[:, ::-1]
             assert at_least(found, total(ordered[:, :count], 1))
 
@@ -414,9 +407,9 @@ def test_terms_that_underflow() -> None:
         rows, radius = rows_of(torch.ones(60, 1, dtype=DOUBLE)), torch.full((60,), 0.3, dtype=DOUBLE)
         linear = linear_of(rows, numbers(radius, None))
         wanted = total(abs(exact(weighted)), 1) * number(0.3)
-        assert at_least(linear.most(linear.loss(asked_with(weighted, 0.0), ONE)), wanted)
+        assert at_least(linear.most(linear.loss(asked_with(linear, weighted, 0.0), ONE)), wanted)
         missing = linear_of(rows, no_changes(60), (torch.stack((-radius, radius), 1),) * 2)
-        assert at_least(missing.loss(asked_with(weighted, 0.0), ONE).fixed, wanted)
+        assert at_least(missing.loss(asked_with(missing, weighted, 0.0), ONE).fixed, wanted)
 
 
 # --- answers ----------------------------------------------------------------------------------------------------------

@@ -132,7 +132,8 @@ def test_the_largest_of_other_rows(kind: str, budget: int | None, error: float, 
     places = torch.arange(0, n, 7)
     terms, fixed = some(kind, (n, len(places))).T.contiguous() * size, some(kind, (len(places), 1), 1)[:, 0]
     off = torch.full_like(fixed, error)
-    stays, changed = optimum._without_own(terms, fixed, off, places)
+    mine = terms.gather(1, places[:, None])[:, 0]
+    stays, changed = optimum._without_own(terms.clamp_min(0.0), mine, fixed, off, places)
     k = n if budget is None else budget
     exactly = exact(terms) + number(error) if error else exact(terms)
     own = exactly[np.arange(len(places)), places.numpy()]
