@@ -1,7 +1,7 @@
 """Which tests run which lines of the packages: recorded once, and asked by those who plant bugs.
 
     python tests/executed_lines.py                                   # all, which takes about 20 minutes
-    python tests/executed_lines.py tests/fullcert/test_tables.py     # these again
+    python tests/executed_lines.py tests/fullcert/data/test_tables.py     # these again
 
 A pytest plugin traces every test and keeps, for each function of the modules that `syntax_bugs.py` lists, the lines it
 ran, counted from the first line of the function, so that a change elsewhere in the file leaves them where they are.

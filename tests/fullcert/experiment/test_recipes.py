@@ -76,7 +76,7 @@ def test_the_record_tells_what_was_given_from_what_the_rule_chose() -> None:
 
 
 def test_the_page_of_the_command_has_the_rules_in_the_order_in_which_they_apply() -> None:
-    page = (Path(__file__).parents[2] / "docs" / "command.md").read_text()
+    page = (Path(__file__).parents[3] / "docs" / "command.md").read_text()
     table = page.partition("| rule | for | steps |")[2].partition("\n\n")[0].splitlines()[2:]
     cells = [[cell.strip() for cell in line.strip("| ").split(" | ")] for line in table]
     assert [row[0] for row in cells] == [rule.name for rule in RULES]

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 ONLY = ROOT / "boundflow" / "arithmetic" / "rounding.py"
 DRAWN = {ROOT / "fullcert" / "report" / "axes.py"}  # where a tick stands is no bound
 INWARDS = {  # attacks, each with what it rounds

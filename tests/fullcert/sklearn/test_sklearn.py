@@ -541,7 +541,7 @@ def test_parameters_that_change_after_the_fit_change_no_answer() -> None:
 
 def test_without_scikit_learn_the_import_says_what_to_install() -> None:
     script = "import sys; sys.modules['sklearn'] = None; import fullcert.sklearn"
-    root = Path(__file__).parents[2]
+    root = Path(__file__).parents[3]
     result = subprocess.run([sys.executable, "-c", script], cwd=root, capture_output=True, text=True, timeout=60)
     assert result.returncode == 1
     assert "ImportError: fullcert.sklearn needs scikit-learn: pip install scikit-learn" in result.stderr

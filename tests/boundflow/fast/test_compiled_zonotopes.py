@@ -17,7 +17,7 @@ from boundflow.fast.steps.compiled_steps import why_not
 from boundflow.fast.steps.step_state import NotTraceable, Zonotopes
 from boundflow.training.certified_training import _Run
 from boundflow.training.checked_inputs import Prepared
-from tests.boundflow.test_compiled import bounds, read_every, require_same_or_wider
+from tests.boundflow.fast.test_compiled import bounds, read_every, require_same_or_wider
 
 X = torch.randn(10, 2, generator=torch.Generator().manual_seed(0))
 Y = (X[:, 0] > 0).long()

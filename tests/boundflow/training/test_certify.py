@@ -326,7 +326,7 @@ def test_batch_normalisation_with_fixed_statistics_keeps_them() -> None:
 
 def test_a_certificate_of_version_0_1_is_read(tmp_path: Path) -> None:
     """It answers as it did, and is written in the format of today."""
-    path = Path(__file__).parent / "files" / "version-0.1.safetensors"
+    path = Path(__file__).parents[1] / "files" / "version-0.1.safetensors"
     x = torch.randn(12, 2, generator=torch.Generator().manual_seed(3), dtype=torch.float64)
     answer = bf.load(path).predict(x, epsilon=0.01)
     assert answer.certified.tolist() == [True] * 12

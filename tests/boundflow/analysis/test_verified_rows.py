@@ -137,7 +137,7 @@ def test_a_resumed_run_knows_what_was_recorded(tmp_path: Path) -> None:
 
 
 def test_a_file_of_version_0_1_names_rows_and_no_columns() -> None:
-    certificate = bf.load(Path(__file__).parent / "files" / "version-0.1.safetensors")
+    certificate = bf.load(Path(__file__).parents[1] / "files" / "version-0.1.safetensors")
     x = torch.randn(12, 2, generator=torch.Generator().manual_seed(3), dtype=torch.float64)
     found = certificate.audit(x, epsilon=0.5, budget=3, every=True)
     assert (
