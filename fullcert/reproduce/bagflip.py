@@ -188,10 +188,10 @@ def curves(rows: list[dict[str, Any]], figure: Figure) -> None:
     "bagflip-moons",
     title="Two-Moons, every training and test input moved by epsilon: FullCert, BagFlip, partitions",
     source="FullCert, Fig. 4 (left)",
-    differs="BagFlip and partition aggregation get features in 12 bins, and of a move by epsilon they have to answer "
-    "for the samples alone that can leave their bin, which is the best that can be said for them (with all samples, "
-    "R = 100 %, nothing is certified); BagFlip holds for its smoothed classifier with confidence 99.9 % for all cells "
-    "at once, the others hold without exception; bagging is BagFlip without noise.",
+    differs="BagFlip and partition aggregation get features in 12 bins, and only the samples that a move by epsilon "
+    "can take out of their bin count as changed, which favours them (if all samples count, R = 100 %, they certify "
+    "nothing); BagFlip holds for its smoothed classifier with confidence 99.9 % for all cells at once, the others hold "
+    "without exception; bagging is BagFlip without noise.",
     draw=curves,
 )
 def moons(scale: Scale) -> list[Case]:
@@ -215,8 +215,8 @@ def moons(scale: Scale) -> list[Case]:
     source="FullCert, Fig. 4 (right)",
     differs="Images are binary for all methods; BagFlip (bags and noise chosen on validation; bagflip-100 has the bags "
     "of its paper) holds for its smoothed classifier with confidence 99.9 % for the whole test set; partition "
-    "aggregation answers to more, any change of R % of the images in their place; ours is deterministic and trains one "
-    "step of logistic regression on fixed edge features, not the network of the paper.",
+    "aggregation holds against more: R % of the images may be replaced by anything; ours is deterministic and trains "
+    "one step of logistic regression on fixed edge features, not the network of the paper.",
     draw=curves,
     gpu=True,
 )

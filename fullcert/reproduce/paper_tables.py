@@ -20,8 +20,8 @@ ONE_SEED = (10123310,)
 DOMAINS = ("interval", "zonotope")
 QUICK_EPOCHS = {"interval": 20, "zonotope": 2}
 ONE_RUN = (
-    "One run of one seed, as in the paper, so a point more or less says nothing; the published script passes an option "
-    "that its program does not have, which is left out here."
+    "One run of one seed, as in the paper, so a difference of a point means nothing; the published script passes an "
+    "option that its program does not have, which is left out here."
 )
 
 

@@ -247,8 +247,8 @@ def hull(points: np.ndarray) -> np.ndarray:
     source="FullCert, Fig. 3a",
     differs="The printed 75 % from scratch is read off the figure, whose axis begins at 50 %: it is compared with the "
     "upper edge of our dots there, and the mean of the untrained networks stands beside it; a pretrained row has the "
-    "best network of each seed; zonotopes train for at most 5 of 500 epochs, three of the seeds: an epoch of one "
-    "network takes 6 s on a processor, and all 110 networks in full about 90 hours there (13 on an H200).",
+    "best network of each seed; zonotopes train for at most 5 of 500 epochs, on three of the ten seeds: an epoch of "
+    "one network takes 6 s on a processor, and all 110 networks in full about 90 hours there (13 on an H200).",
     draw=draw,
     derive=partial(edge, 75.0),
 )

@@ -137,7 +137,7 @@ def cars() -> tuple[Cars, Cars]:
     title="Auto MPG, linear regression, 318 cars of which some hold a wrong label or weight",
     source="Zorro, Auto MPG",
     differs=(
-        "Zorro bounds the fixed point of gradient descent, here it ends after 15 or 40 steps (least squares explain "
+        "Zorro bounds the fixed point of gradient descent, which here ends after 15 or 40 steps (least squares explain "
         "86.3 % of the variance); of a published range over seeds, the upper end is given; rounding is charged."
     ),
     value="predictions that stay within 2 mpg (%); nominal: variance explained (%)",
