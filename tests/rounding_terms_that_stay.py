@@ -46,7 +46,122 @@ BESIDE_FLOAT32 = (
     "and a few roundings of float64 are missed"
 )
 
+TWICE = (
+    "what is charged for roundings is at least twice what they can be, and a few roundings of the charge itself are "
+    "missed"
+)
+
+LONGER = (
+    "a length is made longer by 2 d + 16 roundings, of which its squares, their sum and its root take d / 2 + 2: the "
+    "few products and sums that are made of it here are paid for by the rest"
+)
+
+FORM = (
+    "a quadratic form has a slack of 2 (4 d + 24) roundings of |H| |a|^2, of which 2 d + 12 are taken where it is "
+    "made: by Cauchy and Schwarz a product of two norms holds the rest times |H| |a| |b|, and 2 d + 8 roundings are "
+    "missed here"
+)
+
+LONGER_FORM = (
+    "the norm of a row is made longer by 2 d + 16 or, in a quadratic form, by 32 roundings, of which it takes d / 2 + "
+    "2 or three: the rest pays for the few products and sums here"
+)
+
 STAYS: dict[str, str] = {
+    "optimum/branching.py _Search._fit_each: up(lengths * charge, 4)": LONGER,
+    "optimum/branching.py _Search._least: rounding.of_ours(32, slopes.dtype)": (
+        "a sigmoid is off by a few roundings, and the eigenvalue takes 26 off. A logit z + h that is rounded has a "
+        "slope off by more of them only where |z + h| > 50 and |z| > 26 u: there a tenth of the error of z, at least "
+        "1.2 u |z|, is more than all of the slope"
+    ),
+    "optimum/branching.py _distances: up(off, 4)": TWICE,
+    "optimum/branching.py _distances: up(lost, n)": TWICE,
+    "optimum/branching.py _distances: up(found / least, 2)": LONGER,
+    "optimum/branching.py _distances: length(weights)": (
+        "twice as much is charged as can be lost; where squares of weights underflow, 128 roundings of 1 for the "
+        "function of each row are more than all of its logit"
+    ),
+    "optimum/branching.py _distances: length(rows.ridge * weights)": (
+        "twice as much is charged as can be lost; where squares underflow, one rounding of numbers below 2^-511 is "
+        "less than what the length of the gradient holds for that"
+    ),
+    "optimum/fitting.py logits_of: rounding.tiny(rows.width, weights.dtype)": (
+        "both lengths hold the root of 10 TINY, so the charge is at least (2 d + 8) u 10 TINY, and d products that "
+        "underflow lose d u TINY"
+    ),
+    "optimum/fitting.py logits_of: up(error, 2)": TWICE,
+    "optimum/fitting.py left: up(rounding.of_ours(n, value.dtype) * size, n)": TWICE,
+    "optimum/inverse.py Inverse.of: rounding.tiny(self.summands, asked.dtype)": (
+        "the length of the remainder holds the root of 10 TINY, which is more than all products that underflow"
+    ),
+    "optimum/inverse.py Inverse.of: charge (2)": TWICE,
+    "optimum/inverse.py Inverse.of: length(asked)": (
+        "twice as much is charged as can be lost; where squares underflow, the length of the remainder holds the root "
+        "of 10 TINY, and roundings of what is asked are less"
+    ),
+    "optimum/inverse.py Inverse.of: length(self.moduli)": (
+        "twice as much is charged as can be lost, and no square underflows: no ridge is below LEAST^3"
+    ),
+    "optimum/linearised.py Linearised.asked: up(charge * directions.lengths, 2)": TWICE,
+    "optimum/linearised.py Linearised.most: up(count * loss.error, 2)": (
+        "the whole sum is charged 4 clauses + 12 roundings of itself, of which it takes 2 clauses + 2"
+    ),
+    "optimum/linearised.py Linearised._longest: rounding.of_ours(6, torch.float64)": LONGER,
+    "optimum/linearised.py Linearised.reach: up(direction.abs() @ length(self.gradient.value), len(direction))": LONGER,
+    "optimum/linearised.py Linearised.reach: up(longest, 4)": (
+        "what rows pull is made longer by 24 roundings, of which three are taken: the rest pays for three more"
+    ),
+    "optimum/linearised.py largest_budget: rounding.of_ours(6, room.dtype)": (
+        "two differences are rounded once each, by a share of themselves, and the sums that are compared with them "
+        "hold 15 roundings more than they take; without a change, rounding keeps the sign of a difference"
+    ),
+    "optimum/logit_bounds.py Answers.direction: up(charge, 4)": LONGER,
+    "optimum/logit_bounds.py Answers.direction: length(inputs.center) (2)": (
+        "gamma holds 8 roundings more than ours and those of a plain model, and a rounding of gamma is less; where "
+        "squares underflow, the length of the radius holds the root of 10 TINY"
+    ),
+    "optimum/logit_bounds.py Answers.direction: length(inputs.radius)": (
+        "gamma holds 8 roundings more than ours and those of a plain model, and a rounding of gamma is less; where "
+        "squares underflow, the length of the center holds the root of 10 TINY"
+    ),
+    "optimum/ranges.py Between.norms: up((square + self.slack * lengths.square()).sqrt(), 8)": FORM,
+    "optimum/ranges.py Between.of: rounding.of_ours(2 * rows.width + 8, torch.float64)": (
+        "both inverses are charged 2 d + 16 roundings of sqrt(d) / least or more for what columns leave, of which they "
+        "take half, and sqrt(d) / least is at least |H|: what is left pays for the quadratic form"
+    ),
+    "optimum/ranges.py Between.of: length(larger.reshape(1, -1))": TWICE,
+    "optimum/ranges.py Between.of: length(directions.left)": LONGER,
+    "optimum/ranges.py Observed.by_secants: up(far * moves.abs(), 4)": LONGER_FORM,
+    "optimum/ranges.py Observed.by_secants: up(radius, 4)": LONGER_FORM,
+    "optimum/ranges.py Observed.by_secants: up(around, 4)": LONGER_FORM,
+    "optimum/ranges.py Observed.by_secants: rounding.of_ours(2 * self.rows.width + 4, torch.float64)": FORM,
+    "optimum/ranges.py Observed.by_secants: length(self.rows.scale)": (
+        "the norms of rows that it is multiplied by are longer by d + 14 roundings than they have to be, and no square "
+        "of a scale underflows"
+    ),
+    "optimum/ranges.py Observed.by_secants: length(value[None])": (
+        "twice as much is charged as can be lost; where squares underflow, the length of what is not known of the "
+        "gradient holds the root of 10 TINY, over the least eigenvalue, and no form is more"
+    ),
+    "optimum/ranges.py Observed.by_secants: length(value)": FORM,
+    "optimum/ranges.py Observed._without_own: up((k + 1) * error, 4)": (
+        "errors of k + 1 rows are charged, and k are taken: one of them is far more than roundings of all"
+    ),
+    "optimum/squared.py SquaredOptimum.of: rounding.of_ours(1, slopes.dtype)": (
+        "the gradient is charged n + 12 roundings of all derivatives more than its sum takes, and one is missed"
+    ),
+    "optimum/training_rows.py Rows.least_eigenvalue: rounding.of_ours(n, slopes.dtype) (2)": (
+        "the mean is off by (n + 2) u times that of the moduli, which is at most |xbar| + sqrt V, V being the "
+        "variance. The sum of slopes that it is divided by is taken less by n + 24 roundings more than it can be, "
+        "which pays for |xbar|. With a variance the matrix is that of a ridge of r0 + S V: with far = |xbar|^2 and T = "
+        "S (1 + far), the bound gains V S T / (r0 (r0 + T)) of itself where that is small, and is off by 2 (n + 2) u "
+        "|xbar| sqrt V S / (r0 + T). The gain is more unless sqrt V < 2 (n + 2) u |xbar| r0 / T, where it is off by 4 "
+        "((n + 2) u)^2"
+    ),
+    "optimum/training_rows.py Rows.least_eigenvalue: rounding.of_ours(n, slopes.dtype) (3)": (
+        "the sum was taken less before, by n + 24 roundings more than it is off, and a product with a power of two is "
+        "exact"
+    ),
     "symbols/budgets.py _largest_on_device: rounding.gamma(budget + 2, total.dtype)": ON_A_GPU,
     "symbols/budgets.py Columns._without_sorting: rounding.gamma(width, dtype)": ON_A_GPU,
     "symbols/budgets.py Columns._without_sorting: rounding.gamma(budget + 2, dtype)": ON_A_GPU,

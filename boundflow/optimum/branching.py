@@ -204,8 +204,7 @@ class _Search:
             return 0.0 if rows.free_intercept else rows.least_eigenvalue(rows.weights), everywhere[None]
         hull, (logits, error) = ranges.wider(1.01).hull(), of_part.logits
         slopes = torch.minimum(*(of_part.loss.curvature(logits + hull[:, end], of_part.targets) for end in (0, 1)))
-        share = rounding.of_ours(32, slopes.dtype) * (1 + logits.abs() + hull.abs().amax(1))  # as in `Logistic.secants`
-        slopes = slopes - share * slopes - 0.1 * error
+        slopes = slopes - rounding.of_ours(32, slopes.dtype) * slopes - 0.1 * error
         return rows.least_eigenvalue(slopes.clamp_min(0.0) * rows.weights), hull
 
 

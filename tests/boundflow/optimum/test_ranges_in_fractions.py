@@ -122,6 +122,32 @@ def test_secants_hold_every_move(kind: str, budget: int | None, part: str) -> No
             assert np.all(ends[1] >= fixed + own + total(ordered[:, : k - 1], 1))
 
 
+@pytest.mark.parametrize("part,size", [("error", 1.0), ("error", 2.0**-541), ("tolerance", 1.0)])
+@one_after_the_other
+def test_secants_of_a_gradient_that_is_not_known(part: str, size: float) -> None:
+    """Rows that do not count leave the ridge alone, and a gradient along a row moves its logit furthest."""
+    long, none = make("squares", (1, 120)), torch.zeros(1, 120, dtype=DOUBLE)
+    rows = Rows(long, torch.zeros(1, dtype=DOUBLE), torch.full((120,), 0.7, dtype=DOUBLE), long[0])
+    given = Gradient(none, long * size, 0.0) if part == "error" else Gradient(none, none, 1.0)
+    optimum = observed(rows, Known(torch.ones(1, dtype=DOUBLE), torch.ones(1, dtype=DOUBLE)), 1, None, given)
+    found = optimum.by_secants(Ranges(NOWHERE, NOWHERE))
+    furthest = total(exact(long)[0] * exact(long * size)[0]) / number(0.7)
+    assert at_least(found.still[:, 1], furthest) and at_most(found.still[:, 0], -furthest)
+
+
+@pytest.mark.parametrize("size", [1.0, 2.0**-541])
+@one_after_the_other
+def test_secants_at_the_ends_of_their_slopes(size: float) -> None:
+    for d, seed in ((1, 0), (3, 1), (3, 2)):
+        rows, most = rows_of(some("mixed sizes", (8, d), seed), 0.3), some("near one", (8, 1), seed)[:, 0].abs()
+        value = some("near one", (1, d), seed + 1) * size
+        optimum = observed(rows, Known(most * 1e-3, most), 1, None, Gradient(value, value * 0, 0.0))
+        found = optimum.by_secants(Ranges(NOWHERE.expand(8, 2), NOWHERE.expand(8, 2)))
+        for inverse in inverses(rows, most * 1e-3, most * 0.25):
+            moved = -product(product(exact(rows.inputs), inverse), exact(value).T)[:, 0]
+            assert at_most(found.still[:, 0], moved) and at_least(found.still[:, 1], moved)
+
+
 @pytest.mark.parametrize("kind", NORMAL)
 @pytest.mark.parametrize("budget", [0, 1, 3, 40, 60, None])
 @pytest.mark.parametrize("error,size", [(0.0, 1.0), (0.1, 1.0), (0.0, 2.0**-30)])
@@ -177,12 +203,13 @@ def test_how_far_fits_are_from_their_optimum() -> None:
 @one_after_the_other
 def test_the_gradient_of_fits() -> None:
     """Of logits that cancel, and of rows that are swallowed one after the other."""
-    near = torch.tensor([[1e8, -1e8]], dtype=DOUBLE) * some("near one", (1, 2)).abs()
-    many = torch.full((1500, 1), 0.98 * 2.0**-53, dtype=DOUBLE)
+    many, two = torch.full((1500, 1), 1.9 * 2.0**-53, dtype=DOUBLE), torch.full((1, 1), 2.0, dtype=DOUBLE)
     many[0] = 1.0
-    for inputs, weights in ((some("near one", (4, 2), 3).abs(), near), (many, torch.full((1, 1), 2.0, dtype=DOUBLE))):
-        rows, targets = rows_of(inputs, 2.0**-20), torch.ones(len(inputs), dtype=DOUBLE)
-        slopes = product(exact(inputs), exact(weights).T)[:, 0] - 1
+    opposite = torch.tensor([[1e8, -1e8]], dtype=DOUBLE)
+    near = [(make("near one", (4, 2), s).abs(), opposite * make("near one", (1, 2), s + 20).abs()) for s in range(8)]
+    for inputs, weights in ((many, two), *near):
+        rows, targets = rows_of(inputs, 2.0**-20), -torch.ones(len(inputs), dtype=DOUBLE)
+        slopes = product(exact(inputs), exact(weights).T)[:, 0] + 1
         gradient = total(slopes[:, None] * exact(inputs)) + number(2.0**-20) * exact(weights)[0]
         assert norm_at_least(distances(rows, weights, targets, 1.0), np.array([total(gradient**2)]))
 
@@ -206,8 +233,9 @@ def test_leads_of_fits(kind: str, size: float) -> None:
     d, none = 150, torch.zeros(1, dtype=DOUBLE)
     center, weights = make(kind, (6, d), 0) * size, make(kind, (1, d), 1)
     w, a = exact(weights)[0], exact(center)
-    exactly = product(a, w[:, None])[:, 0]
-    assert at_most(leads(weights, none, center, None), exactly)
+    for wide, long in ((center, weights), (center / size, weights * size)):
+        exactly = product(exact(wide), exact(long).T)[:, 0]
+        assert at_most(leads(long, none, wide, None), exactly)
     radius = center.abs()
     assert at_most(leads(weights, none, center * 0, radius), -product(abs(a), abs(w)[:, None])[:, 0])
     found = leads(weights * 0, none + 0.3, center, None)
