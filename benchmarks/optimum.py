@@ -14,6 +14,7 @@ import json
 import os
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,6 @@ from boundflow.threats import AtMost, Labels
 
 DATA = Path(os.environ.get("BOUNDFLOW_DATA", "data"))
 NUMBERS = (0, 2, 4, 10, 11, 12)  # columns of Adult that hold numbers
-SECONDS = 60.0
 Row = dict[str, Any]
 
 
@@ -54,7 +54,7 @@ def certified(name: str, k: int, train: tuple, test: tuple, seconds: float = 0.0
 # --- breast cancer: 70/30 with seed 0, standardised, the intercept penalised; certified = attacked where it ended ----
 
 
-def breast(stratified: bool) -> Iterator[Row]:
+def breast(stratified: bool, seconds: float) -> Iterator[Row]:
     from sklearn.datasets import load_breast_cancer
     from sklearn.model_selection import train_test_split
 
@@ -68,13 +68,13 @@ def breast(stratified: bool) -> Iterator[Row]:
     for c, k in ((0.01, 1), (0.01, 3), (0.01, 5), (0.1, 1), (0.1, 2), (0.1, 3), (1.0, 1), (1.0, 2)):
         name = f"breast cancer, C = {c:g}" + (", stratified" if stratified else "")
         options: dict[str, Any] = {"loss": "logistic", "l2": 1 / (c * len(train[0])), "penalise_bias": True}
-        yield certified(name, k, train, test, SECONDS, **options)
+        yield certified(name, k, train, test, seconds, **options)
 
 
 # --- Adult: one-hot categories, numbers by the quantiles that they are above; l2 = 15 k / n ---------------------------
 
 
-def adult() -> Iterator[Row]:
+def adult(_: float) -> Iterator[Row]:
     train, test = (_columns(DATA / "adult" / f"adult.{name}.gz") for name in ("data", "test"))
     parts: tuple[list[np.ndarray], list[np.ndarray]] = ([], [])
     for column, values in enumerate(zip(train[:-1], test[:-1], strict=True)):
@@ -112,7 +112,7 @@ def _steps(train: np.ndarray, test: np.ndarray) -> list[np.ndarray]:
 # --- images: squared loss on Gaussian features; l2 = k / (2 n) --------------------------------------------------------
 
 
-def digits() -> Iterator[Row]:
+def digits(_: float) -> Iterator[Row]:
     from sklearn.datasets import load_digits
     from sklearn.model_selection import train_test_split
 
@@ -128,7 +128,7 @@ def digits() -> Iterator[Row]:
         yield {**found[0], **means}
 
 
-def mnist() -> Iterator[Row]:
+def mnist(_: float) -> Iterator[Row]:
     train, test = (_images(DATA / "mnist", name) for name in ("train", "t10k"))
     mean = train[0].mean(0)
     components = torch.linalg.eigh(torch.cov((train[0] - mean).T)).eigenvectors[:, -32:]
@@ -148,9 +148,9 @@ def _images(folder: Path, name: str) -> tuple[Tensor, Tensor]:
     return torch.tensor(images[16:].reshape(-1, 784) / 255.0), torch.tensor(labels[8:].astype(np.int64))
 
 
-CASES: dict[str, Callable[[], Iterator[Row]]] = {
-    "breast": lambda: breast(False),
-    "breast-stratified": lambda: breast(True),
+CASES: dict[str, Callable[[float], Iterator[Row]]] = {
+    "breast": partial(breast, False),
+    "breast-stratified": partial(breast, True),
     "adult": adult,
     "digits": digits,
     "mnist": mnist,
@@ -160,17 +160,18 @@ CASES: dict[str, Callable[[], Iterator[Row]]] = {
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--case", nargs="+", choices=CASES, default=list(CASES))
-    parser.add_argument("--k", nargs="+", type=int, help="only rows with these numbers of wrong labels")
+    parser.add_argument("--seconds", type=float, default=60.0, help="for branching, of each row")
     parser.add_argument("--json", type=Path, help="file for the rows")
     given, rows = parser.parse_args(), []
-    print(f"{'case':<34}{'k':>5}{'nominal':>9}{'certified':>11}{'attacked':>10}{'ended':>7}{'seconds':>9}")
+    print(f"{'case':<34}{'k':>5}{'nominal':>9}{'certified':>11}{'attacked':>10}{'ended':>7}", end="")
+    print(f"{'seconds':>9}{'of processor':>14}")
     for case in given.case:
-        for row in CASES[case]():
+        for row in CASES[case](given.seconds):
             rows.append(row)
             ended = {None: "-", True: "yes", False: "no"}[row["ended"]]
             attacked = "-" if row["attacked"] is None else f"{row['attacked']:.2%}"
             print(f"{row['case']:<34}{row['k']:>5}{row['nominal']:>9.2%}{row['certified']:>11.2%}", end="")
-            print(f"{attacked:>10}{ended:>7}{row['seconds']:>9.1f}", flush=True)
+            print(f"{attacked:>10}{ended:>7}{row['seconds']:>9.1f}{row['of_processor']:>14.1f}", flush=True)
     if given.json:
         given.json.write_text(json.dumps(rows, indent=2) + "\n")
 

@@ -292,7 +292,7 @@ class Observed:
                     break
                 found = bound(guess)
                 if proven(found, guess):
-                    return self._narrowed(found)
+                    return self.narrowed(found)
                 guess = guess.joined(found.wider(WIDER))
         return None
 
@@ -311,7 +311,7 @@ class Observed:
         """Whether another target tilts the objective, and does nothing else."""
         return isinstance(self.loss, Logistic)
 
-    def _narrowed(self, found: Ranges) -> Ranges:
+    def narrowed(self, found: Ranges) -> Ranges:
         """The part of ranges that hold which is left by each bound in turn, for as long as that helps."""
         if self._many:
             return self._passed(found, [self.by_kept])

@@ -28,7 +28,7 @@ from exact_optima import (
 from torch import Tensor
 
 from boundflow.optimum import branching
-from boundflow.optimum.branching import Part, _distances, _Search
+from boundflow.optimum.branching import Fits, _distances, _Search
 from boundflow.optimum.changes import Changes, Clause
 from boundflow.optimum.linearised import Gradient
 from boundflow.optimum.logit_bounds import Inputs
@@ -184,7 +184,7 @@ EVERYWHERE = torch.tensor([[-torch.inf, torch.inf]], dtype=DOUBLE)
 
 def distances(rows: Rows, weights: Tensor, targets: Tensor, least: float, tolerance: float = 0.0) -> Tensor:
     of_part = replace(observed(rows, Squared()), tolerance=tolerance)
-    return _distances(of_part, weights, targets.expand(len(weights), len(rows)), least, EVERYWHERE)
+    return _distances(of_part, Fits.of(of_part, weights, targets.expand(len(weights), len(rows))), least, EVERYWHERE)
 
 
 @one_after_the_other
@@ -197,7 +197,8 @@ def test_how_far_fits_are_from_their_optimum() -> None:
     scaled = Rows(bare.inputs, bare.weights, bare.ridge, long[0])
     idle = distances(scaled, long * 0, none, 0.5, 0.3)
     assert norm_at_least(idle * 0.5, total((3 * number(0.3) * exact(long)) ** 2, 1))
-    assert bool(torch.isinf(_distances(observed(bare, Squared()), long, none[None], 0.7, NOWHERE)).all())
+    of_part = observed(bare, Squared())
+    assert bool(torch.isinf(_distances(of_part, Fits.of(of_part, long, none[None]), 0.7, NOWHERE)).all())
 
 
 @one_after_the_other
@@ -219,11 +220,10 @@ def leads(weights: Tensor, off: Tensor, center: Tensor, radius: Tensor | None) -
     m, rows = len(center), rows_of(torch.zeros(2, weights.shape[1], dtype=DOUBLE))
     label = torch.ones(m, dtype=torch.long)
     search = _Search(observed(rows, Squared()), Inputs(center, radius), label, np.inf)
-    search.order = torch.arange(2)
-    with mock.patch.object(branching, "_fits", lambda *_: (weights, off)):
-        part = Part((), 0, 1, torch.arange(m))
-        search._fit_each(part, search.observed, part.points, torch.zeros(m, dtype=torch.bool))
-    return search.lead
+    with mock.patch.object(branching, "_distances", lambda *_: off):
+        targets, points = torch.zeros(1, 2, dtype=DOUBLE), torch.arange(m)
+        lead, around = search._leads(search.observed, weights, targets, (1.0, EVERYWHERE), points)[:2]
+    return (lead - around)[:, 0]
 
 
 @pytest.mark.parametrize("kind", [*NORMAL, "squares"])
