@@ -107,7 +107,7 @@ def _ridges(l2: float | Sequence[float]) -> list[float]:
 
 def _module(features: Any) -> nn.Module | None:
     if features is None or isinstance(features, nn.Module):
-        return None if features is None else copy.deepcopy(features).double().eval()
+        return None if features is None else copy.deepcopy(features).double().eval().requires_grad_(False)
     return Mapped(features)
 
 
@@ -211,13 +211,18 @@ def _record(given: dict[str, Any]) -> dict[str, Any]:
         "fitted": given["fitted"],
         "tolerance": float(given["tolerance"]),
         "rounding": rounding.mode(),
-        "statement": (
-            f"for every solver whose weights leave no entry of the gradient above {given['tolerance']:g} "
-            "on whichever of these datasets it is given"
-        ),
+        "statement": _statement(given["tolerance"]),
     }
     parts = identity_of(record, x, y, given["weights"], given["module"])
     return {**record, "identity": {**parts, "threat": identity.of_value(threat)}}
+
+
+def _statement(tolerance: float) -> str:
+    """Of which solvers a certificate speaks."""
+    whichever = "whichever of these datasets it is given"
+    if not tolerance:
+        return f"every solver that reaches the optimum, on {whichever}"
+    return f"every solver whose weights leave no entry of the gradient above {tolerance:g}, on {whichever}"
 
 
 def identity_of(

@@ -18,6 +18,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from ..errors import BoundFlowError
+from ..tensor.bounded import Bounded
+
 KNOTS = 16  # quantiles of a column that are kept
 ROWS = 1000  # between which distances are measured
 FAR = 32.0  # lengths of a kernel from the middle, beyond which distances are taken one by one
@@ -99,6 +102,7 @@ class RandomFeatures(nn.Module):
         self.height = (2 / count) ** 0.5
 
     def forward(self, x: Tensor) -> Tensor:
+        require_points(x)
         found: Tensor = torch.cos(x @ self.frequencies + self.phases) * self.height
         return found
 
@@ -130,8 +134,18 @@ class KernelFeatures(nn.Module):
         return torch.exp(square.clamp_min(0.0) / (-2 * self.scale**2))
 
     def forward(self, x: Tensor) -> Tensor:
+        require_points(x)
         found: Tensor = torch.linalg.solve_triangular(self.factor, self.kernel(x - self.middle), upper=False).T
         return torch.where(found.abs() < NOTHING, 0.0, found)
+
+
+def require_points(x: Tensor) -> None:
+    """Refuse inputs of which it is not known where they are."""
+    if isinstance(x, Bounded):
+        raise BoundFlowError(
+            "inputs that may have moved have no bounds here through a kernel or random features: fit columns "
+            "themselves, with features='none' (--features none)"
+        )
 
 
 def median_distance(inputs: Tensor) -> float:

@@ -7,11 +7,13 @@ data around whose optimum all others are enclosed (`optimum/optimum_files.py`). 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 from torch import nn
 
 from ..answers import certificate
 from ..answers.certificate import Certificate
+from ..files import certificate_files
 from . import loading, optimum_files
 from .optimum_certificate import OptimumCertificate
 
@@ -29,3 +31,15 @@ def load(path: str | Path, model: nn.Module | None = None) -> Certificate | Opti
 def is_at_optimum(path: str | Path) -> bool:
     """Whether a file says that it holds a certificate at the optimum."""
     return optimum_files.text_of(path).get("format") == optimum_files.FORMAT
+
+
+def record_of(path: str | Path) -> dict[str, Any]:
+    """What a file says of itself, without its tensors, and so before its digest can be looked at."""
+    return optimum_files.text_of(path) if is_at_optimum(path) else certificate_files.record_of(path)
+
+
+def input_shape(path: str | Path) -> tuple[int, ...]:
+    """The shape of one input, as a file says, without making its models."""
+    if is_at_optimum(path):
+        return tuple(optimum_files.opened(path).record["input_shape"])
+    return certificate_files.input_shape(path)

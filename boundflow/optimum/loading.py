@@ -33,13 +33,15 @@ def load(path: str | Path, features: nn.Module | None = None) -> OptimumCertific
 
 def _module(path: str | Path, held: Held, given: nn.Module | None) -> nn.Module | None:
     if not held.own:
-        described = held.described
-        return None if described is None else optimum_files.made_features(described, held.within("features.")).eval()
+        if held.described is None:
+            return None
+        made = optimum_files.made_features(held.described, held.within("features."))
+        return made.eval().requires_grad_(False)
     if given is None:
         raise ValueError(
             "its features are code of the user: pass load(path, model=...) with the module that makes them"
         )
-    made = copy.deepcopy(given).double().eval()
+    made = copy.deepcopy(given).double().eval().requires_grad_(False)
     made.load_state_dict(held.within("features."))
     return made
 

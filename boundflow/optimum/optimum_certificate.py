@@ -24,6 +24,7 @@ from ..analysis.withstanding import Curve, Withstood, curve_of
 from ..answers.prediction import Accuracy, Prediction, classes, share, threat_to_inputs
 from ..arithmetic import rounding
 from ..errors import BoundFlowError, NoSmallerThreat
+from ..symbols.recorded_values import LABEL
 from ..tensor.bounded import Bounded
 from ..tensor.lift import Given
 from ..threats import Threat
@@ -196,6 +197,21 @@ class OptimumCertificate:
         found = torch.stack(ends)
         return found[:, 0].amin(0), found[:, 1].amax(0)
 
+    def along(self, direction: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
+        """Coefficients along a direction of the outputs, (d) each, the intercept last: bounds, and the plain ones.
+
+        With squared loss, also how many wrong labels the sign of each withstands.
+        """
+        parts, counts = [], []
+        for optimum in self.optima:
+            q = direction.to(optimum.weights)
+            low, high = (end * optimum.rows.scale for end in Answers(optimum, None).coefficients(q))
+            parts.append((low, high, q @ optimum.weights * optimum.rows.scale))
+            if isinstance(optimum, SquaredOptimum) and optimum.changes.budget is not None:
+                counts.append(_signs(optimum, q, self._most))
+        low, high, plain = (torch.stack(part) for part in zip(*parts, strict=True))
+        return low.amin(0), high.amax(0), plain[0], torch.stack(counts).amin(0) if counts else None
+
     def changeable(self, x: Given, seconds: float = 60.0) -> Branched:
         """Which predictions are certain and which can be changed, as far as is found out within so long.
 
@@ -341,6 +357,24 @@ def _ahead(answers: Answers, inputs: Inputs, label: Tensor) -> Tensor:
     return torch.where(label == 1, sides[1], sides[0])
 
 
+def _signs(optimum: SquaredOptimum, direction: Tensor, most: int) -> Tensor:
+    """How many wrong labels the sign of every coefficient along a direction withstands, (d)."""
+    answers, width = Answers(optimum, None), optimum.rows.width
+    inputs = Inputs(torch.eye(width, dtype=direction.dtype, device=direction.device))
+    positive = direction @ optimum.weights > 0
+    best = torch.full((width,), -1, dtype=torch.long, device=direction.device)
+    for side, mine in ((1.0, positive), (-1.0, ~positive)):
+        places = mine.nonzero()[:, 0]
+        if len(places):
+            part = inputs.at(places)
+            asked = answers.asked(part)
+            assert asked is not None
+            ahead = answers.direction(part, asked, side * direction)
+            loss = optimum.exact.loss(asked, side * direction)
+            best[places] = largest_budget(loss, loss.terms[0], ahead.value - ahead.charge, most)
+    return best
+
+
 def _withstood_exactly(optimum: SquaredOptimum, inputs: Inputs, label: Tensor, most: int) -> Tensor:
     answers, outputs, found = Answers(optimum, None), len(optimum.weights), torch.full_like(label, most)
     for piece in answers.pieces(len(label)):
@@ -435,7 +469,7 @@ def _audit_of(
     checklist = _checklist(certificate, place, lower, terms, order, totals, samples, limit, budget, certified, inputs)
     return Audit(
         place, label, rival, lower, certified, down, owned, samples[leading], np.take_along_axis(terms, leading, 1),
-        samples, totals, none, np.empty((len(place), 0)), False, checklist, *asked,
+        samples, totals, np.array([LABEL]), owned[:, None], True, checklist, *asked,
     )  # fmt: skip
 
 

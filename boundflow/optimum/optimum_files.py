@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
+from ..errors import BoundFlowError
 from ..files import sealed_files as files
 from ..files.architecture import describe, rebuild
 from ..files.checked_content import check_record, is_count, require, require_room
@@ -164,9 +165,9 @@ def made_features(described: Any, state: dict[str, Tensor], prefix: str = "") ->
 
 
 def text_of(path: str | Path) -> dict[str, Any]:
-    """What a file says of itself, before anything in it is looked at; nothing where it cannot be read."""
+    """What a file says of itself, before anything in it is looked at; nothing where that cannot be read."""
     try:
         found = json.loads(files.text_of(path, KEY, WHAT))
-    except (ValueError, RecursionError):
+    except (BoundFlowError, ValueError, RecursionError):
         return {}
     return found if isinstance(found, dict) else {}

@@ -97,7 +97,8 @@ def working(doing: str, hidden: bool) -> Iterator[Callable[[str], None]]:
 
 def show(metrics: dict[str, Any], out: Path | None, console: Console) -> None:
     """The table of results, and where the report is."""
-    table = Table(title=escape(f"{metrics['dataset']}, {metrics['domain']}"), title_justify="left")
+    how = "at the optimum" if metrics.get("fit") == "optimum" else metrics["domain"]
+    table = Table(title=escape(f"{metrics['dataset']}, {how}"), title_justify="left")
     table.add_column("on the test set")
     table.add_column("", justify="right")
     for key in ("nominal_accuracy", "certified_accuracy", "certified_robustness"):
@@ -116,7 +117,10 @@ def show(metrics: dict[str, Any], out: Path | None, console: Console) -> None:
         table.add_row("changed samples that half of the votes withstand", str(metrics["median_withstood"]))
         table.add_row("by counting members alone", str(metrics["median_withstood_by_members"]))
     table.add_section()
-    table.add_row("steps", str(metrics["steps"]))
+    if metrics.get("fit") == "optimum":
+        table.add_row("fit", "to the optimum")
+    else:
+        table.add_row("steps", str(metrics["steps"]))
     table.add_row("seconds", f"{metrics['seconds']:.1f}")
     console.print(table)
     if "claim" in metrics:

@@ -90,14 +90,41 @@ def train(
 
 def performed(recipe: Any, lock: Any, resume: bool, tensorboard: Path | None, quiet: bool) -> dict[str, Any]:
     """Train and test; with a folder, whose lock this is, everything is written there."""
-    from fullcert.cli.display import counting, following
-    from fullcert.experiment import identity
+    from fullcert.cli.display import counting
     from fullcert.experiment.advice import advice
     from fullcert.report.claims import claim
     from fullcert.results.evaluation import asked, essence, evaluate, measure, on_test
-    from fullcert.results.step_log import StepLog
     from fullcert.system.jobs import Counted
 
+    certificate, steps = certified(recipe, lock, resume, tensorboard, quiet)
+    with counting(quiet, "testing") as tell:
+        follow = Counted(asked(recipe, drawn=lock is not None), tell)
+        follow.now("asking about the test set")
+        test = on_test(recipe, certificate, follow)
+        metrics = measure(recipe, certificate, test, follow)
+        metrics["claim"] = claim(essence(recipe, certificate, test, metrics))
+        found = advice(recipe, certificate, metrics, steps)
+        if found:
+            metrics["advice"] = found
+        if lock:
+            evaluation = evaluate(recipe, certificate, test, metrics, steps, follow)
+            follow.now("writing certificate and report")
+            lock.check()
+            metrics = finish(lock.folder, recipe, certificate, metrics, evaluation)
+    return metrics
+
+
+def certified(
+    recipe: Any, lock: Any, resume: bool, tensorboard: Path | None, quiet: bool
+) -> tuple[Any, list[dict[str, Any]]]:
+    """Train, or fit the optimum; the certificate, and the steps that were logged."""
+    from fullcert.cli.display import following, working
+    from fullcert.experiment import identity
+    from fullcert.results.step_log import StepLog
+
+    if recipe.converges:
+        with working("fitting", hidden=quiet):
+            return recipe.certify([]), []
     folder = lock.folder if lock else None
     log = StepLog(
         folder / runs.STEPS if folder else None,
@@ -112,21 +139,7 @@ def performed(recipe: Any, lock: Any, resume: bool, tensorboard: Path | None, qu
         callbacks = [*([lock.check] if lock else []), log, *([board] if board else []), bar.update]
         file = folder / runs.CHECKPOINT if folder else None
         certificate = recipe.certify(callbacks, file, resume, distributed=several, tell=bar.tell)
-    with counting(quiet, "testing") as tell:
-        follow = Counted(asked(recipe, drawn=lock is not None), tell)
-        follow.now("asking about the test set")
-        test = on_test(recipe, certificate, follow)
-        metrics = measure(recipe, certificate, test, follow)
-        metrics["claim"] = claim(essence(recipe, certificate, test, metrics))
-        found = advice(recipe, certificate, metrics, log.steps)
-        if found:
-            metrics["advice"] = found
-        if lock:
-            evaluation = evaluate(recipe, certificate, test, metrics, log.steps, follow)
-            follow.now("writing certificate and report")
-            lock.check()
-            metrics = finish(lock.folder, recipe, certificate, metrics, evaluation)
-    return metrics
+    return certificate, log.steps
 
 
 def followed(recipe: Any, out: Path | None, resume: bool) -> None:

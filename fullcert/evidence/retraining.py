@@ -29,6 +29,7 @@ from fullcert.experiment.training import Recipe, of_run
 from fullcert.networks.model_files import is_file
 from fullcert.results import voting
 from fullcert.system.mistakes import Mistake
+from fullcert.system.startup import use_threads
 
 APART = 0.01  # how far bounds of two machines may be apart, as a share of their width
 VERSIONS = ("torch", "boundflow", identity.VERSION)
@@ -102,6 +103,7 @@ def rerun(run: Path, recipe: Recipe, elsewhere: bool, progress: Progress) -> str
     def told(step: bf.Step) -> None:
         progress(f"training again, step {step.number} of {step.total}")
 
+    use_threads(None, recipe)  # as training takes them
     again = recipe.certify([told])
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / runs.CERTIFICATE
@@ -111,7 +113,8 @@ def rerun(run: Path, recipe: Recipe, elsewhere: bool, progress: Progress) -> str
         made = bf.load(path, recipe.initial if is_file(recipe.options.model) else None)
     kept = bf.load(run / runs.CERTIFICATE, recipe.initial if is_file(recipe.options.model) else None)
     different = differences(kept.record, made.record)
-    other = [name for name in different if not name.rpartition(": ")[2].startswith(VERSIONS)]
+    made_here = (*VERSIONS, "features") if elsewhere else VERSIONS  # features are numbers that were computed
+    other = [name for name in different if not name.rpartition(": ")[2].startswith(made_here)]
     if other:
         raise Refuted(f"the same training is about something else: {'; '.join(different[name] for name in other)}")
     if not elsewhere and not different:

@@ -20,6 +20,8 @@ from typing import Any
 
 import boundflow as bf
 from boundflow.files import certificate_files, sealed_files
+from boundflow.optimum import optimum_files
+from boundflow.optimum.load_either_way import is_at_optimum
 from fullcert.evidence import retraining, signing
 from fullcert.evidence.retraining import Skip
 from fullcert.experiment import identity, runs
@@ -199,10 +201,14 @@ def has_digest(path: Path) -> str:
 
 def _said(path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
     tensors, text = sealed_files.read(path, certificate_files.KEY, certificate_files.WHAT)
-    return sealed_files.said(path, text, certificate_files.READABLE, certificate_files.ADVICE), tensors
+    formats = (*certificate_files.READABLE, optimum_files.FORMAT)
+    return sealed_files.said(path, text, formats, certificate_files.ADVICE), tensors
 
 
 def has_content(path: Path) -> str:
+    if is_at_optimum(path):
+        samples = optimum_files.opened(path).record["samples"]
+        return f"the data of {samples:,} samples, and given weights; the network check computes the inclusion again"
     held = certificate_files.opened(path)
     void = held.record.get("void_at_step")
     if void is not None:
@@ -212,6 +218,12 @@ def has_content(path: Path) -> str:
 
 
 def has_network(path: Path) -> str:
+    if is_at_optimum(path):
+        found = bf.load(path)
+        assert isinstance(found, bf.OptimumCertificate)
+        if not found.knows:
+            return "the inclusion was computed again, and says nothing: the ridge is too weak"
+        return "the features give the answers that it holds, and the inclusion was computed again from its data"
     if certificate_files.opened(path).architecture is None:
         raise Skip("its network is code of the user, which is not run here: fullcert certify runs and compares it")
     bf.load(path)

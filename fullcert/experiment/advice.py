@@ -23,11 +23,17 @@ LEARNS = 50  # steps that show what a network learns
 
 
 def advice(
-    recipe: Recipe, certificate: bf.Certificate, metrics: dict[str, Any], steps: Sequence[dict[str, Any]]
+    recipe: Recipe,
+    certificate: bf.Certificate | bf.OptimumCertificate,
+    metrics: dict[str, Any],
+    steps: Sequence[dict[str, Any]],
 ) -> list[str]:
     """Sentences about this run, each with a command to type; none where much is certified."""
     if not little(metrics):
         return []
+    if isinstance(certificate, bf.OptimumCertificate):
+        less = typed(recipe.asked, "Ask about less", **smaller(recipe.asked))
+        return [sentence for sentence in (_plain(recipe.asked, metrics), less) if sentence]
     found = [
         _void(recipe, metrics),
         _peak(recipe, steps, metrics),

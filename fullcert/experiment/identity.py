@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 import torch
 
 from boundflow.errors import BoundFlowError
-from boundflow.files.certificate_files import record_of
+from boundflow.optimum.load_either_way import record_of
 from boundflow.same_program.identity import differences, of_tensors, of_value, versions
 from fullcert.data import tables
 from fullcert.data.datasets import Dataset, Split

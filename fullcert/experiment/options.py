@@ -14,7 +14,7 @@ import tomllib
 import types
 import typing
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields, replace
 from math import inf
 from pathlib import Path
 from typing import Any
@@ -153,6 +153,14 @@ class Options:
         show_default="0, but 1 where nothing is said about the network and the data are points",
     )
 
+    fit: str = option(
+        "auto",
+        "auto, optimum (least squares on fixed features, whichever solver) or steps.",
+        TRAINING,
+        show_default="optimum for tables of which labels or targets alone are in doubt, otherwise steps",
+    )
+    features: str = option("auto", "At the optimum: kernel, random:2000 or none.", TRAINING, show_default="by rule")
+    l2: float | None = option(None, "At the optimum: the ridge.", TRAINING, show_default=BY_RULE)
     loss: str = option("auto", "What is minimised: bce, ce, hinge or mse; auto goes by the task.", TRAINING)
     optimizer: str = option("sgd", "How it is minimised: sgd, adam, adamw or rmsprop.", TRAINING)
     lr: float = option(0.2, "Learning rate; for a table it goes by the loss.", TRAINING, show_default=BY_RULE)
@@ -227,6 +235,7 @@ RANGES: dict[str, tuple[float, float]] = {
     "momentum": (0, 1),
     "clip_gradients": (1e-300, inf),
     "memory": (1e-3, 1e9),
+    "l2": (1e-300, 1e300),
     "seed": (0, 2**32),
 }
 
@@ -302,16 +311,66 @@ def situation(options: Mapping[str, Any]) -> recipes.Situation:
 def resolve(given: Mapping[str, Any], from_file: Mapping[str, Any]) -> Options:
     """The command line before the file, the file before the rules, the rules before the defaults."""
     chosen = {**from_file, **given}
+    options = _as_chosen(chosen)
+    options = replace(options, fit=way_of(chosen, options))
+    plain = {name: value for name, value in chosen.items() if name not in OF_STEPS} | {"fit": "steps"}
+    by_rule = options if options.fit != "optimum" else _as_chosen({**plain, "features": "auto", "l2": None})
+    require_one_way(options, chosen, by_rule)
+    return options
+
+
+def _as_chosen(chosen: Mapping[str, Any]) -> Options:
+    """The options of some choices, and of the rules for the rest."""
     network = {**network_for(chosen), **chosen}
     known = {entry.name: entry.default for entry in fields(Options)} | network
     return Options(**{**network, **recipes.completed(situation(known), chosen)})
+
+
+# what is about steps, or about networks that have no one optimum
+OF_STEPS = (
+    *("loss", "optimizer", "lr", "lr_decay", "momentum", "weight_decay", "clip_gradients", "epochs", "steps"),
+    *("batch_size", "order", "init_scale", "domain", "model", "hidden", "frozen", "trusted", "members", "tuned_on"),
+)
+FITS = ("auto", "optimum", "steps")
+
+
+def way_of(chosen: Mapping[str, Any], options: Options) -> str:
+    """``optimum`` where that is fitted; otherwise what was said, and a network is trained step by step."""
+    if options.fit not in FITS:
+        raise Mistake(f"--fit must be one of {', '.join(FITS)}, not {reprlib.repr(options.fit)}")
+    if options.fit != "auto":
+        return options.fit
+    given = {name: chosen[name] for name in OF_STEPS if chosen.get(name) is not None}
+    stepwise = given.keys() - {"hidden"} or given.get("hidden", "none") != "none"
+    table = inputs_of(chosen) in (recipes.COLUMNS, recipes.UNIT_COLUMNS) and options.hidden == "none"
+    return "optimum" if table and not stepwise and labels_alone(options) else "auto"
+
+
+def labels_alone(options: Options) -> bool:
+    """Whether labels or targets may be wrong, and nothing else."""
+    others = (options.epsilon, options.tolerance, options.any_category, options.missing, options.remove)
+    return bool(options.flip_labels or options.target_tolerance) and not any((*others, options.replace))
+
+
+def require_one_way(options: Options, chosen: Mapping[str, Any], by_rule: Options) -> None:
+    """Refuse options of the other way to fit."""
+    if options.fit == "optimum":
+        others = [name for name in OF_STEPS if name in chosen and getattr(options, name) != getattr(by_rule, name)]
+        if others:
+            raise Mistake(f"--fit optimum has no steps and one layer: leave out {', '.join(map(flag_of, others))}")
+        if not labels_alone(options):
+            raise Mistake("--fit optimum is for --flip-labels or --target-tolerance alone: use --fit steps")
+    elif options.features != "auto" or options.l2 is not None:
+        name = "features" if options.features != "auto" else "l2"
+        raise Mistake(f"{flag_of(name)} is for --fit optimum, and this run goes step by step")
 
 
 def given_for(options: Options) -> dict[str, Any]:
     """Few options from which these follow: what one would give, while rules and defaults say the rest."""
     given = {name: value for name, value in asdict(options).items() if value is not None}
     said = {"dataset" if options.data is None else "data", *(["epsilon"] if options.epsilon else [])}
-    for names in (NETWORK_NAMES, *((name,) for name in given if name not in said)):
+    last = ("fit",)  # which follows from what else is there
+    for names in (NETWORK_NAMES, *((name,) for name in given if name not in said), last):
         fewer = {name: value for name, value in given.items() if name not in names}
         try:
             same = resolve(fewer, {}) == options

@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -15,11 +16,11 @@ import boundflow as bf
 from boundflow.operators.losses import LOSSES
 from boundflow.training.recipe import DOMAINS
 from fullcert.data.datasets import Split
-from fullcert.data.encoding import SCALED
+from fullcert.data.encoding import SCALED, Number
 from fullcert.experiment import identity, losses, recipes, tasks, threats
 from fullcert.experiment.identity import Identity, Kept
 from fullcert.experiment.options import Options, situation
-from fullcert.networks import models
+from fullcert.networks import models, optimum_fitting, optimum_rules
 from fullcert.system import processes, widening
 from fullcert.system.mistakes import LESS_MEMORY, Mistake, check_known, choose
 
@@ -49,7 +50,8 @@ class Recipe:
         loss, missing = losses.chosen(options.loss, classes), self.task.missing or options.missing
         rate = losses.learning_rate(loss, classes)
         lr = rate if options.lr is None else options.lr
-        self.options = options = replace(options, loss=loss, lr=lr, missing=missing)
+        kept, options = replace(options, missing=missing), replace(options, loss=loss, lr=lr, missing=missing)
+        self.options = kept if self.converges else options
         self.rule = recipes.record(situation(asdict(options)), asdict(options), rate)
         self.optimizer_options = {name: getattr(options, name) for name in taken}
         outputs = losses.outputs(options.loss, classes)
@@ -62,8 +64,22 @@ class Recipe:
         if self.task.trusted is not None:
             self.pretrain(initial, self.task.trusted)
         self.initial = models.freeze(initial, options.frozen)
+        if self.converges:
+            self.require_table()
         if ":" in options.tuned_on:
             identity.require_choice(options, self.identity)
+
+    @property
+    def converges(self) -> bool:
+        """Whether the optimum is fitted, and nothing is trained step by step."""
+        return self.asked.fit == "optimum"
+
+    def require_table(self) -> None:
+        """Refuse what is not fitted to the optimum here."""
+        if self.data.train.inputs.ndim != 2:
+            raise Mistake("--fit optimum is for tables: use --fit steps for images")
+        if not threats.changes_labels_alone(self.threats.training):
+            raise Mistake("--fit optimum is for --flip-labels or --target-tolerance alone: use --fit steps")
 
     def reaches(self) -> tuple[np.ndarray, float]:
         """The largest modulus of every input, and of a target, in all samples; what is missing has none."""
@@ -137,12 +153,14 @@ class Recipe:
         part: Identity | None = None,
         distributed: bool = False,
         tell: Callable[[str], None] | None = None,
-    ) -> bf.Certificate:
+    ) -> Any:
         """Train on the observed data, or on some of its rows, and on every dataset the threat allows.
 
         ``part`` says which of its rows. ``distributed``: together with the other processes of this run
         (`processes.py`). ``tell`` is given what is to be said while sets widen.
         """
+        if self.converges:
+            return self.fitted(part)
         inputs, labels = self.observed()
         try:
             with widening.told_by(tell):
@@ -169,6 +187,48 @@ class Recipe:
             raise Mistake(str(error)) from error
         certificate.record |= {"recipe": self.rule, identity.KEY: {**self.identity, **(part or {})}}
         return losses.of_task(certificate, self.data.classes)
+
+    def fitted(self, part: Identity | None = None) -> bf.OptimumCertificate:
+        """Fit the optimum on the observed data, and enclose those of every dataset the threat allows."""
+        options, classes = self.options, self.data.classes
+        x, y = self.tensors(self.data.train)
+        moved = bool(options.test_epsilon or options.test_tolerance)
+        features = "none" if options.features == "auto" and moved else options.features
+        given = optimum_fitting.Given(None if features == "auto" else features, l2=options.l2)
+        try:
+            certificate = optimum_fitting.fitted(
+                *(x.double(), y.double() if self.task.regression else y, None if self.task.regression else classes),
+                *(self.threats.training, given),
+                scaled=self.raw_units(x),
+                seed=options.seed,
+            )
+        except (bf.BoundFlowError, ValueError) as error:
+            raise Mistake(f"this cannot be fitted: {error}") from error
+        self.rule = certificate.record["recipe"]
+        certificate.record |= {
+            **{
+                "steps": 0,
+                "seed": options.seed,
+                "domain": options.domain,
+                "data": certificate.record["identity"]["data"],
+            },
+            **{"boundflow": bf.__version__, "torch": str(torch.__version__)},
+            identity.KEY: {**self.identity, **(part or {})},
+        }
+        return certificate
+
+    def raw_units(self, x: Tensor) -> nn.Linear | None:
+        """A layer that gives columns back their own unit, where all are numbers that share one."""
+        encoding = self.task.encoding
+        columns = [column for column in encoding.columns if isinstance(column, Number)] if encoding else []
+        if not encoding or len(columns) < len(encoding.columns):
+            return None
+        scales = torch.tensor([column.scale for column in columns], dtype=torch.float64)
+        if not optimum_rules.share_a_unit((x.cpu().double() * scales).numpy()):
+            return None
+        layer = nn.Linear(len(scales), len(scales), bias=False).double().requires_grad_(False)
+        layer.weight.copy_(scales.diag())
+        return layer.to(x.device)
 
     def needs_less(self, error: bf.TooLittleMemory) -> str:
         """What fits into memory, in flags of the command."""

@@ -47,6 +47,7 @@ def tuned(
         raise Mistake("fullcert tune compares shares of certified answers, so it is for classes and not --regression")
     if options.members:
         raise Mistake("fullcert tune is for one model: leave --members out, and train them with what it chose")
+    options = replace(options, fit="steps")
     where = trusted_part(options) if options.trusted is not None else options
     first = Recipe(where)
     found: list[Tried] = []

@@ -10,6 +10,7 @@ import torch
 from torch import nn
 
 import boundflow as bf
+from fullcert.networks import optimum_fitting
 
 LAYERS = (nn.Linear, nn.Flatten, nn.Identity)
 MOST = 60  # features that are shown, those with the largest weights
@@ -23,9 +24,11 @@ def linear_layer(model: nn.Module | None) -> nn.Linear | None:
 
 
 def intervals(
-    certificate: bf.Certificate, features: tuple[str, ...] | None, classes: tuple[str, ...]
+    certificate: bf.Certificate | bf.OptimumCertificate, features: tuple[str, ...] | None, classes: tuple[str, ...]
 ) -> dict[str, Any]:
     """The bounds of the weight of every feature, towards a class; nothing of models that are not linear."""
+    if isinstance(certificate, bf.OptimumCertificate):
+        return of_optimum(certificate, features, classes)
     layer, plain = linear_layer(certificate.model), linear_layer(certificate.nominal)
     if layer is None or plain is None or not isinstance(layer.weight, bf.Bounded):
         return {}
@@ -39,6 +42,36 @@ def intervals(
             found += [{"name": n, "towards": towards, "lower": a, "upper": b, "plain": c} for n, a, b, c in rows]
     order = sorted(range(len(found)), key=lambda place: -abs(found[place]["plain"]))[:MOST]
     return {"rows": [found[place] for place in order], "left_out": len(found) - len(order)}
+
+
+def of_optimum(
+    certificate: bf.OptimumCertificate, features: tuple[str, ...] | None, classes: tuple[str, ...]
+) -> dict[str, Any]:
+    """The same at the optimum, with how many wrong labels each sign withstands; nothing where features mix columns."""
+    if optimum_fitting.raw_weights(certificate.nominal) is None:
+        return {}
+    columns = int(certificate.record["input_shape"][0])
+    names = features if features is not None and len(features) == columns else None
+    names = names or tuple(f"input {number}" for number in range(columns))
+    found: list[dict[str, Any]] = []
+    for towards, direction in _directions(len(certificate.optima[0].weights), classes):
+        lower, upper, plain, counts = certificate.along(direction)
+        for place, name in enumerate(names):
+            ends = {"lower": float(lower[place]), "upper": float(upper[place]), "plain": float(plain[place])}
+            told = {} if counts is None else {"withstands": int(counts[place])}
+            found.append({"name": name, "towards": towards, **ends, **told})
+    order = sorted(range(len(found)), key=lambda place: -abs(found[place]["plain"]))[:MOST]
+    return {"rows": [found[place] for place in order], "left_out": len(found) - len(order)}
+
+
+def _directions(outputs: int, classes: tuple[str, ...]) -> list[tuple[str, torch.Tensor]]:
+    """Directions in the space of outputs, each towards a class."""
+    unit = torch.eye(outputs, dtype=torch.float64)
+    if outputs == 1:
+        return [(classes[1] if len(classes) > 1 else "", unit[0])]
+    if outputs == 2 and len(classes) == 2:
+        return [(classes[1], unit[1] - unit[0])]
+    return [(name, unit[place]) for place, name in enumerate(classes)]
 
 
 def _towards(weight: bf.Bounded, plain: torch.Tensor, classes: tuple[str, ...]) -> list[tuple[str, Any, torch.Tensor]]:

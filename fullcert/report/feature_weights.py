@@ -26,7 +26,8 @@ def feature_charts(evaluation: dict[str, Any]) -> list[Chart]:
     low, high = min(0.0, *(row["lower"] for row in rows)), max(0.0, *(row["upper"] for row in rows))
     axis = linear(low, high, parts=5)
     low, high = min(low, axis.ticks[0][0]), max(high, axis.ticks[-1][0])
-    header = ("feature", *(("class",) if several else ()), "lower", "upper", "plain model", "sign")
+    labels = ("wrong labels its sign withstands",) if any("withstands" in row for row in rows) else ()
+    header = ("feature", *(("class",) if several else ()), "lower", "upper", "plain model", "sign", *labels)
     values = [_row(row, several) for row in rows]
     first = Chart("Weights by feature", drawn(rows[:FIRST], several, axis, low, high), header, values)
     found = [replace(first, caption=caption(rows, given))]
@@ -93,4 +94,5 @@ def shortened(name: str, length: int = LONGEST) -> str:
 def _row(row: dict[str, Any], several: bool) -> Row:
     ends = number(below(row["lower"], 3), 3), number(above(row["upper"], 3), 3)
     towards = (str(row["towards"]),) if several else ()
-    return Row((str(row["name"]), *towards, *ends, number(row["plain"], 3), sign(row) or "not certain"))
+    labels = (str(max(0, row["withstands"])),) if "withstands" in row else ()
+    return Row((str(row["name"]), *towards, *ends, number(row["plain"], 3), sign(row) or "not certain", *labels))

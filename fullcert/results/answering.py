@@ -12,7 +12,7 @@ import torch
 
 import boundflow as bf
 from boundflow import rounding
-from boundflow.files.certificate_files import input_shape
+from boundflow.optimum.load_either_way import input_shape
 from boundflow.threats import Threat
 from fullcert.data import tables
 from fullcert.data.dialects import PLAIN, UNSAID, Dialect, Said
@@ -26,7 +26,7 @@ from fullcert.experiment.training import DTYPES
 from fullcert.networks import models
 from fullcert.networks.probabilities import LOGISTIC, probabilities
 from fullcert.results import voting
-from fullcert.results.evaluation import CHUNK
+from fullcert.results.evaluation import CHUNK, Made
 from fullcert.system.mistakes import Mistake, choose
 
 
@@ -37,9 +37,6 @@ class Answers(NamedTuple):
     threat: dict[str, str]
     void_at_step: int | None
     unknown: dict[str, int]  # in how many rows a column holds a category that training did not have
-
-
-Made = bf.Certificate | bf.OptimumCertificate
 
 
 class Asked(NamedTuple):

@@ -131,6 +131,8 @@ class Beside:
         """The largest threat that the run can say something about: so many samples, or so far."""
         if self.votes:
             return float(runs.read_json(self.run / runs.MEMBERS / runs.LISTED)["samples"])
+        if self.record.get("way") == "optimum":  # one fit answers for every number of labels
+            return float(self.record["samples"])
         clauses = self.record["clauses"]
         if unit == "k":
             return float(max((clause["budget"] or 0 for clause in clauses), default=0))

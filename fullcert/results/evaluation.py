@@ -19,7 +19,7 @@ from fullcert.data.plane_grid import grid_around
 from fullcert.experiment import missing_cells, runs, threats
 from fullcert.experiment.options import THREAT, Options, flag_of
 from fullcert.experiment.training import Recipe
-from fullcert.networks import linear_weights
+from fullcert.networks import linear_weights, optimum_fitting
 from fullcert.results import constant_answer
 from fullcert.system.jobs import UNFOLLOWED, Counted
 
@@ -33,13 +33,16 @@ FINISHED = "finished"  # when, which no training gives again
 RADII = (0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0)  # times the radius of the run
 
 
+Made = bf.Certificate | bf.OptimumCertificate
+
+
 class Answers:
     """What a certificate says of labelled samples, in the units of the user: bounds and widths are rounded outwards."""
 
     def __init__(
         self,
         recipe: Recipe,
-        certificate: bf.Certificate,
+        certificate: Made,
         x: Tensor,
         y: Tensor,
         threat: Threat,
@@ -52,7 +55,8 @@ class Answers:
         self.measure = "width" if self.regression else "margin"  # smaller is better, or larger
         self.measured = (found.width if self.regression else found.margin).cpu()
         with torch.no_grad():
-            plain = torch.cat([certificate.nominal(threat.observed(part)) for part in x.split(CHUNK)]).cpu()
+            parts = [as_asked(certificate, threat.observed(part)) for part in x.split(CHUNK)]
+            plain = torch.cat([certificate.nominal(part) for part in parts]).cpu()
         if self.regression and recipe.task.encoding is not None:
             scale, center = recipe.task.encoding.target.scale, recipe.task.encoding.target.center
             bounds = rounding.affine_image(torch.stack((self.lower, self.upper)), scale, center)
@@ -86,6 +90,11 @@ class Answers:
         }
 
 
+def as_asked(certificate: Made, x: Tensor) -> Tensor:
+    """Inputs in the precision of the plain model."""
+    return x.to(next(certificate.nominal.parameters()).dtype)
+
+
 def asked(recipe: Recipe, drawn: bool) -> int:
     """How many inputs are asked about, all in all; with what is ``drawn`` in the report."""
     test = len(recipe.data.test.labels)
@@ -95,7 +104,7 @@ def asked(recipe: Recipe, drawn: bool) -> int:
     return test + held + curve * min(CURVE, test) + plane
 
 
-def on_test(recipe: Recipe, certificate: bf.Certificate, follow: Counted = UNFOLLOWED) -> Answers:
+def on_test(recipe: Recipe, certificate: Made, follow: Counted = UNFOLLOWED) -> Answers:
     """The answers for the test set, under the threat to test inputs."""
     return Answers(recipe, certificate, *recipe.tensors(recipe.data.test), recipe.threats.test, follow)
 
@@ -110,7 +119,7 @@ def holds_out(recipe: Recipe) -> bool:
     return recipe.options.data is None and recipe.data.validation is not recipe.data.test and not recipe.task.regression
 
 
-def measure(recipe: Recipe, certificate: bf.Certificate, test: Answers, follow: Counted = UNFOLLOWED) -> dict[str, Any]:
+def measure(recipe: Recipe, certificate: Made, test: Answers, follow: Counted = UNFOLLOWED) -> dict[str, Any]:
     """The metrics of a run. `void_at_step` is there only if the bounds became void."""
     options = recipe.options
     metrics = {
@@ -121,6 +130,7 @@ def measure(recipe: Recipe, certificate: bf.Certificate, test: Answers, follow: 
         "test_epsilon": options.test_epsilon,
         "seed": options.seed,
         "steps": certificate.record["steps"],
+        **({"fit": "optimum"} if isinstance(certificate, bf.OptimumCertificate) else {}),
         "recipe": recipe.rule,
         "seconds": certificate.seconds,
         "test_samples": len(test.true),
@@ -135,7 +145,7 @@ def measure(recipe: Recipe, certificate: bf.Certificate, test: Answers, follow: 
     return metrics if certificate.void_at_step is None else {**metrics, "void_at_step": certificate.void_at_step}
 
 
-def essence(recipe: Recipe, certificate: bf.Certificate, test: Answers, metrics: dict[str, Any]) -> dict[str, Any]:
+def essence(recipe: Recipe, certificate: Made, test: Answers, metrics: dict[str, Any]) -> dict[str, Any]:
     """The task, the threat and the figures: all that the sentence about a run needs."""
     names = (
         *("nominal_accuracy", "certified_accuracy", "certified_robustness", "majority_accuracy"),
@@ -159,7 +169,7 @@ def essence(recipe: Recipe, certificate: bf.Certificate, test: Answers, metrics:
 
 def evaluate(
     recipe: Recipe,
-    certificate: bf.Certificate,
+    certificate: Made,
     test: Answers,
     metrics: dict[str, Any],
     steps: Sequence[dict[str, Any]],
@@ -242,9 +252,9 @@ def samples(recipe: Recipe, test: Answers) -> list[dict[str, Any]]:
     return rows
 
 
-def _radii(recipe: Recipe, certificate: bf.Certificate, follow: Counted) -> list[dict[str, float]]:
+def _radii(recipe: Recipe, certificate: Made, follow: Counted) -> list[dict[str, float]]:
     """How far test inputs could move: from none to the radius of the run and beyond, on some of the samples."""
-    if certificate.model is None:
+    if not movable(certificate):
         return []
     x, y = (part[:CURVE] for part in recipe.tensors(recipe.data.test))
     if bool(torch.isnan(x).any()):
@@ -258,6 +268,13 @@ def _radii(recipe: Recipe, certificate: bf.Certificate, follow: Counted) -> list
         of_sets = {name: value for name, value in found.items() if name.startswith("certified") or name == "mean_width"}
         curve.append({"epsilon": epsilon, **of_sets})
     return curve
+
+
+def movable(certificate: Made) -> bool:
+    """Whether inputs can be asked about that have moved: there are sets of models, or features are columns."""
+    if isinstance(certificate, bf.OptimumCertificate):
+        return optimum_fitting.raw_weights(certificate.nominal) is not None
+    return certificate.model is not None
 
 
 def radii_of(recipe: Recipe) -> list[float]:
@@ -276,9 +293,9 @@ def _moved(recipe: Recipe, epsilon: float) -> Threat | None:
     return threats.moved(subject, epsilon, recipe.options) if encoding.numbers else None
 
 
-def layers(certificate: bf.Certificate) -> list[dict[str, Any]]:
+def layers(certificate: Made) -> list[dict[str, Any]]:
     """How wide the parameters are, by layer."""
-    if certificate.model is None:
+    if isinstance(certificate, bf.OptimumCertificate) or certificate.model is None:
         return []
     found = []
     for name, parameter in certificate.model.named_parameters():
@@ -299,16 +316,17 @@ def layers(certificate: bf.Certificate) -> list[dict[str, Any]]:
 # --- the plane --------------------------------------------------------------------------------------------------------
 
 
-def plane(recipe: Recipe, certificate: bf.Certificate, follow: Counted) -> dict[str, Any]:
+def plane(recipe: Recipe, certificate: Made, follow: Counted) -> dict[str, Any]:
     """Which class is certified at every point of a grid, for some radii."""
     train = recipe.data.train
     known = ~np.isnan(train.inputs).any(1)  # a sample of which a value is missing has no place in the plane
     inputs, labels = train.inputs[known], train.labels[known]
     x = torch.as_tensor(inputs, dtype=recipe.dtype, device=recipe.device)
     across, down, grid = grid_around(x, POINTS)
-    epsilons = radii_of(recipe)
+    fixed = isinstance(certificate, bf.OptimumCertificate) and not movable(certificate)
+    epsilons = [0.0] if fixed else radii_of(recipe)
     with torch.no_grad():
-        plain = "".join(map(str, classes(certificate.nominal(grid)).tolist()))
+        plain = "".join(map(str, classes(certificate.nominal(as_asked(certificate, grid))).tolist()))
     drawn = slice(0, DRAWN)
     points = zip(*inputs[drawn].T.tolist(), labels[drawn].tolist(), strict=True)
     return {
@@ -324,7 +342,7 @@ def plane(recipe: Recipe, certificate: bf.Certificate, follow: Counted) -> dict[
     }
 
 
-def _marks(certificate: bf.Certificate, grid: Tensor, epsilons: list[float], follow: Counted) -> list[str]:
+def _marks(certificate: Made, grid: Tensor, epsilons: list[float], follow: Counted) -> list[str]:
     """The certified class at every point, or a dot, for each radius.
 
     From the largest radius down: what is certain within a radius is certain within every smaller one, so that most
@@ -345,26 +363,24 @@ def _marks(certificate: bf.Certificate, grid: Tensor, epsilons: list[float], fol
 # --- words ------------------------------------------------------------------------------------------------------------
 
 
-def details(recipe: Recipe, certificate: bf.Certificate, curve: bool = True) -> list[list[Any]]:
+def details(recipe: Recipe, certificate: Made, curve: bool = True) -> list[list[Any]]:
     """What was fixed, what is covered and what is not, as pairs of words."""
     options, record, data = recipe.options, certificate.record, recipe.data
+    optimum = isinstance(certificate, bf.OptimumCertificate)
     fixed = [
         ["data", f"{options.title}: {len(data.train.labels):,} training and {len(data.test.labels):,} test samples"],
         ["seed", str(options.seed)],
-        ["steps", str(record["steps"])],
-        ["network", _network(certificate.nominal)],
-        ["loss", options.loss],
-        ["optimizer", f"{options.optimizer}, learning rate {options.lr:g}"],
-        ["batches", "all samples at once" if not options.batch_size else f"{options.batch_size} samples, shuffled"],
+        *(_fitted(record) if optimum else _trained(recipe, certificate)),
         ["recipe", recipe_words(recipe.rule)],
-        ["precision", options.dtype],
-        ["sets", options.domain],
+        ["precision", "float64" if optimum else options.dtype],
+        *([] if optimum else [["sets", options.domain]]),
         ["data fingerprint", f"sha256 {record['data'][:16]}…"],
     ]
     covered = [
         ["training data", f"everyone who {recipe.threats.training_words}"],
         ["test inputs", f"everyone who {recipe.threats.test_words}" if recipe.threats.test_words else "as they are"],
         ["floating point", "every order of summation, in the precision of the run"],
+        *([["solver", str(record["statement"])]] if optimum else []),
     ]
     not_covered = [
         ["choices", "options that were chosen by looking at data inside the threat"],
@@ -390,6 +406,31 @@ def details(recipe: Recipe, certificate: bf.Certificate, curve: bool = True) -> 
             ["curve over the test radius", f"of the first {min(CURVE, len(data.test.labels))} test samples{unit}"]
         )
     return [["What was fixed", fixed], ["What is covered", covered], ["What is not covered", not_covered]]
+
+
+def _trained(recipe: Recipe, certificate: Made) -> list[list[str]]:
+    """How a network was trained."""
+    options = recipe.options
+    return [
+        ["steps", str(certificate.record["steps"])],
+        ["network", _network(certificate.nominal)],
+        ["loss", options.loss],
+        ["optimizer", f"{options.optimizer}, learning rate {options.lr:g}"],
+        ["batches", "all samples at once" if not options.batch_size else f"{options.batch_size} samples, shuffled"],
+    ]
+
+
+def _fitted(record: dict[str, Any]) -> list[list[str]]:
+    """What was fitted to its optimum."""
+    used = {**record["recipe"]["by_rule"], **record["recipe"]["given"]}
+    features = {"none": "the columns themselves", "kernel": "a Gaussian kernel on the training rows"}
+    ridge = ", ".join(f"{l2:.3g}" for l2 in record["l2"])
+    return [
+        ["fit", "to the optimum: no steps, learning rate or order of samples"],
+        ["columns", str(used["columns"])],
+        ["features", features.get(used["features"], str(used["features"]))],
+        ["loss", f"{record['loss']}, with a ridge of {ridge} on all but the intercept"],
+    ]
 
 
 def recipe_words(rule: dict[str, Any]) -> str:
@@ -429,9 +470,9 @@ def _network(model: nn.Module) -> str:
     return ", ".join(told[:8]) + (", ..." if len(told) > 8 else "")
 
 
-def notes(recipe: Recipe, certificate: bf.Certificate) -> list[str]:
+def notes(recipe: Recipe, certificate: Made) -> list[str]:
     """What a reader must know."""
-    found = list(certificate.record["not_tracked"])
+    found = list(certificate.record.get("not_tracked", ()))
     if recipe.options.remove:
         found.append(
             "Training without a sample is training with weight 0 in its place: batches, their order, the split and the "
@@ -442,6 +483,6 @@ def notes(recipe: Recipe, certificate: bf.Certificate) -> list[str]:
     return [note[:1].upper() + note[1:] + ("" if note.endswith(".") else ".") for note in found]
 
 
-def written(certificate: bf.Certificate) -> str:
+def written(certificate: Made) -> str:
     versions = {name: certificate.record.get(name) for name in ("boundflow", "torch", "rounding")}
     return ", ".join(f"{name} {value}" for name, value in versions.items() if value is not None)

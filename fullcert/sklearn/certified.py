@@ -1,7 +1,7 @@
 """What both estimators share: `fit` fits the plain model, and encloses the models of all allowed data.
 
 Where labels or targets alone are in doubt, a convex objective on fixed features is fitted to its optimum, and all
-optima are enclosed (`bf.certify_optimum`), by the rule of `fullcert/experiment/optimum_rules.py`. Otherwise, or with
+optima are enclosed (`bf.certify_optimum`), by the rule of `fullcert/networks/optimum_rules.py`. Otherwise, or with
 ``way="steps"``, a network is trained step by step on all datasets at once (`bf.certify`). The plain model answers
 `predict` and `score`, and the set of all models `predict_certified` and `certified_score`. The threat is a few numbers,
 or any of `boundflow.threats`. The certificate speaks of the algorithm with its choices fixed: the parameters of the
@@ -27,9 +27,10 @@ from torch import nn
 import boundflow as bf
 from boundflow.threats import AtMost, Linf, Removal, Threat
 from boundflow.training.recipe import DOMAINS
-from fullcert.experiment import losses, optimum_fitting, optimum_rules, recipes
+from fullcert.experiment import losses, recipes
 from fullcert.experiment.threats import changes_labels_alone
 from fullcert.experiment.training import DTYPES, OPTIMIZERS
+from fullcert.networks import optimum_fitting, optimum_rules
 from fullcert.networks.models import ACTIVATIONS
 from fullcert.sklearn import categorical_columns, fitted
 from fullcert.sklearn.checks import (

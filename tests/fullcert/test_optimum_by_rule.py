@@ -15,7 +15,7 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import boundflow as bf
-from fullcert.experiment import optimum_rules
+from fullcert.networks import optimum_rules
 from fullcert.sklearn import (
     CertifiedClassifier,
     CertifiedRegressor,

@@ -15,8 +15,8 @@ from torch import Tensor, nn
 import boundflow as bf
 from boundflow.optimum import KernelFeatures, NormalScores, OptimumCertificate, RandomFeatures, Standardised
 from boundflow.threats import Labels, Threat
-from fullcert.experiment import optimum_rules
-from fullcert.experiment.optimum_rules import AS_THEY_ARE, KERNEL, NONE, Choice, Situation
+from fullcert.networks import optimum_rules
+from fullcert.networks.optimum_rules import AS_THEY_ARE, KERNEL, NONE, Choice, Situation
 from fullcert.system.mistakes import Mistake
 
 MOST_KERNEL_ROWS = 20_000
