@@ -2,12 +2,16 @@
 
     python benchmarks/dirty_tables.py --data-dir /path/with/dirty-tables --json dirty.json
 
-The pair is Breast Cancer Wisconsin of the REIN benchmark of data cleaning: nine measurements, whole numbers from 1 to
-10. Cells that are none are unknown; of all others at most so many are wrong, column by column, and so many classes. The
-budgets are what is really wrong, which the clean table tells. Where a threat leaves some of that out, the clean table
-is none of its tables, and what is settled could differ. Without a clip a wrong cell may be out of the range, which is
-what a tolerance of the command says. A row of the result is one threat and number of steps: what is
+The first pair is Breast Cancer Wisconsin of the REIN benchmark of data cleaning: nine measurements, whole numbers from
+1 to 10. Cells that are none are unknown; of all others at most so many are wrong, column by column, and so many
+classes. The budgets are what is really wrong, which the clean table tells. Where a threat leaves some of that out, the
+clean table is none of its tables, and what is settled could differ. Without a clip a wrong cell may be out of the
+range, which is what a tolerance of the command says. A row of the result is one threat and number of steps: what is
 certified, how many answers of the clean training differ at all, and how many of the settled ones.
+
+The second pair, NASA's airfoils, is a regression: five columns with the ranges that the experiment had, and a sound
+level in decibels. No number is certain: a row says how wide bounds are, and how many answers of the clean training lie
+outside of them.
 """
 
 import argparse
@@ -27,6 +31,11 @@ LEAST, MOST = 1.0, 10.0  # of a measurement
 CENTER, SCALE = 5.5, 3.0  # fixed beforehand
 STEPS = (1, 2, 3, 5)
 RANGE = ((LEAST - CENTER) / SCALE, (MOST - CENTER) / SCALE)
+# of airfoils: the ends of frequency, angle, chord length, velocity and thickness; levels around so many decibels, in
+# tens
+AIRFOIL_STEPS = (1, 2)
+AIRFOIL = ((200.0, 20000.0), (0.0, 22.2), (0.0254, 0.3048), (31.7, 71.3), (0.000400682, 0.0584113))
+LEVEL, LEVELS = 125.0, 10.0
 
 
 class Pair(NamedTuple):
@@ -76,11 +85,17 @@ def measured(cell: str) -> float:
     return (int(cell) - CENTER) / SCALE if valid else float("nan")
 
 
-def threat(labels: int = 0, silent: Sequence[int] = (), rows: int = 0, clip: tuple[float, float] | None = RANGE) -> Any:
+def threat(
+    labels: int = 0,
+    silent: Sequence[int] = (),
+    rows: int = 0,
+    clip: tuple[float, float] | None = RANGE,
+    ends: tuple[float, float] = RANGE,
+) -> Any:
     """Unknown cells, so many wrong labels, so many wrong cells in each column, or so many rows of wrong cells."""
-    parts: list[Any] = [bf.threats.Missing(RANGE)]
+    parts: list[Any] = [bf.threats.Missing(ends)]
     parts += [bf.threats.AtMost(labels, bf.threats.Labels())] if labels else []
-    anything = bf.threats.Linf(RANGE[1] - RANGE[0], clip=clip)
+    anything = bf.threats.Linf(ends[1] - ends[0], clip=clip)
     parts += [bf.threats.AtMost(k, anything.on(features=[column])) for column, k in enumerate(silent) if k]
     parts += [bf.threats.AtMost(rows, anything)] if rows else []
     together = parts[0]
@@ -103,6 +118,61 @@ def trained(data: tuple[Tensor, Tensor], against: Any, steps: int) -> bf.Certifi
     return bf.certify(model(), data, recipe, threat=against, progress=False)
 
 
+def read_airfoils(folder: Path) -> Pair:
+    """The second pair, every column from -1 to 1 over its range: every fifth row is for testing."""
+    dirty, clean = (airfoils(folder / f"nasa-{name}.csv") for name in ("dirty", "clean"))
+    rows = torch.arange(len(clean[0]))
+    parts = rows % 5 != 0, rows % 5 == 0
+    return Pair(*((x[part], y[part]) for (x, y), part in ((dirty, parts[0]), (clean, parts[0]), (clean, parts[1]))))
+
+
+def airfoils(path: Path) -> tuple[Tensor, Tensor]:
+    with path.open(newline="", encoding="utf-8") as file:
+        _, *rows = csv.reader(file)
+    cells = [[number_in(cell, *ends) for cell, ends in zip(row, AIRFOIL, strict=False)] for row in rows]
+    levels = [(float(row[5]) - LEVEL) / LEVELS for row in rows]
+    return torch.tensor(cells, dtype=torch.float64), torch.tensor(levels, dtype=torch.float64)[:, None]
+
+
+def number_in(cell: str, low: float, high: float) -> float:
+    """A number as a share of its range, from -1 to 1; NaN for a cell that holds none in it."""
+    try:
+        number = float(cell)
+    except ValueError:
+        return float("nan")
+    return (2 * number - low - high) / (high - low) if low <= number <= high else float("nan")
+
+
+def regressed(data: tuple[Tensor, Tensor], against: Any, steps: int) -> bf.Certificate:
+    model = nn.Linear(5, 1).double()
+    nn.init.zeros_(model.weight)
+    nn.init.zeros_(model.bias)
+    recipe = bf.Recipe(
+        loss="mse", optimizer_options={"lr": 0.3}, steps=steps, epochs=steps, batch_size=len(data[0]), order=2
+    )
+    return bf.certify(model, data, recipe, threat=against, progress=False)
+
+
+def row_of_airfoils(pair: Pair, name: str, against: Any, steps: int) -> dict[str, Any]:
+    """One threat: how narrow bounds are on the dirty table, and whether what the clean one answers lies within."""
+    x, y = pair.test
+    started = time.process_time()
+    found = regressed(pair.dirty, against, steps).predict(x)
+    clean = regressed(pair.clean, bf.threats.Linf(0.0), steps).predict(x).label
+    return {
+        "pair": "nasa",
+        "threat": name,
+        "steps": steps,
+        "tests": len(x),
+        "error": LEVELS * float((found.label - y).abs().mean()),
+        "error_on_clean": LEVELS * float((clean - y).abs().mean()),
+        "error_of_constant": LEVELS * float((y - y.median()).abs().mean()),
+        "width": LEVELS * float(found.width.mean()),
+        "outside": int(((clean < found.lower) | (clean > found.upper)).sum()),
+        "seconds": round(time.process_time() - started, 1),
+    }
+
+
 def row(pair: Pair, name: str, against: Any, steps: int) -> dict[str, Any]:
     """One threat: what is settled on the dirty table, and what is answered on the clean one."""
     x, y = pair.test
@@ -111,6 +181,7 @@ def row(pair: Pair, name: str, against: Any, steps: int) -> dict[str, Any]:
     clean = trained(pair.clean, bf.threats.Missing(RANGE), steps).predict(x)  # a few cells of its own are unknown
     other = found.label != clean.label
     return {
+        "pair": "breast cancer",
         "threat": name,
         "steps": steps,
         "tests": len(x),
@@ -142,6 +213,19 @@ def main() -> None:
     for steps in STEPS:
         for name, against in cases.items():
             rows.append(row(pair, name, against, steps))
+            print(rows[-1], flush=True)
+    pair = read_airfoils(given.data_dir / "dirty-tables")
+    unknown = int(torch.isnan(pair.dirty[0]).sum())
+    print(f"{len(pair.dirty[0])} rows, {unknown} unknown cells, wrong cells by column {pair.silent}")
+    unit = (-1.0, 1.0)
+    wider = {
+        "unknown cells": threat(ends=unit),
+        "and wrong cells, by column": threat(silent=pair.silent, clip=unit, ends=unit),
+        "and wrong cells, by row": threat(rows=pair.silent_rows, clip=unit, ends=unit),
+    }
+    for steps in AIRFOIL_STEPS:
+        for name, against in wider.items():
+            rows.append(row_of_airfoils(pair, name, against, steps))
             print(rows[-1], flush=True)
     if given.json:
         given.json.write_text(json.dumps(rows, indent=1) + "\n")

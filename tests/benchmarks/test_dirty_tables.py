@@ -37,6 +37,7 @@ def test_every_row_is_written(
 ) -> None:
     path = tmp_path / "rows.json"
     monkeypatch.setattr(benchmark, "STEPS", (1,))
+    monkeypatch.setattr(benchmark, "AIRFOIL_STEPS", ())
     monkeypatch.setattr(sys, "argv", ["dirty_tables.py", "--data-dir", str(DATA), "--json", str(path)])
     benchmark.main()
     rows = json.loads(path.read_text())
@@ -44,6 +45,22 @@ def test_every_row_is_written(
     assert rows[0]["settled"] > rows[1]["settled"] > rows[2]["settled"] > 0 == rows[4]["settled"]
     assert rows[3]["settled"] > 0.5
     assert "304 unknown cells, 14 wrong labels" in capsys.readouterr().out
+
+
+@needs("dirty-tables")
+def test_answers_of_the_clean_airfoils_lie_within_the_bounds() -> None:
+    """In a regression nothing is certain, so the bounds themselves are compared."""
+    pair = benchmark.read_airfoils(DATA / "dirty-tables")
+    assert int(torch.isnan(pair.dirty[0]).sum()) == 556 and pair.silent == [12, 8, 0, 20, 0] and pair.labels == 0
+    unit = (-1.0, 1.0)
+    silent = benchmark.threat(silent=pair.silent, clip=unit, ends=unit)
+    rows = [benchmark.row_of_airfoils(pair, "", against, 1) for against in (benchmark.threat(ends=unit), silent)]
+    assert [row["outside"] for row in rows] == [0, 0] and 0 < rows[0]["width"] < rows[1]["width"] < 5
+
+
+def test_no_row_on_the_page_has_a_settled_answer_that_differs() -> None:
+    found = json.loads((Path(__file__).parents[2] / "docs" / "figures" / "dirty-and-clean.json").read_text())
+    assert len(found) == 26 and sum(row.get("settled_that_differ", 0) + row.get("outside", 0) for row in found) == 0
 
 
 @pytest.mark.parametrize("cell", ["", "33", "1a0", "0", "11", "?", "\u0663", "5.5"])
