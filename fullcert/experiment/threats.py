@@ -386,10 +386,12 @@ def test_words(options: Options, table: bool) -> str:
 def _deeds(
     options: Options, epsilon: float, tolerance: Sequence[str], any_category: Sequence[str], table: bool
 ) -> list[str]:
-    told, valid = [], valid_ranges(options)
-    for name in (options.target, *options.ignore):
-        valid.pop(str(name), None)
-    within = {name: f"{name} within {told_number(low)} to {told_number(high)}" for name, (low, high) in valid.items()}
+    told, others = [], {options.target, *options.ignore}
+    within = {
+        name: f"{name} within {told_number(low)} to {told_number(high)}"
+        for name, (low, high) in valid_ranges(options).items()
+        if name not in others
+    }
     if epsilon:
         what = "every number, in units of its column's scale," if table else "every feature"
         told.append(f"moved {what} by up to {told_number(epsilon)}{_kept_words([*within.values()])}")
