@@ -14,7 +14,7 @@ import torch
 from exact import Exact, adverse, exact, product
 from flint import arb, ctx, fmpq_mat
 from torch import Tensor
-from torch.utils._python_dispatch import TorchDispatchMode
+from torch.overrides import TorchFunctionMode
 
 from boundflow.optimum.training_rows import Rows
 
@@ -39,23 +39,23 @@ def rows_of(inputs: Tensor, ridge: float = 1.0, weights: Tensor | None = None, s
     return Rows(inputs, torch.ones(n, dtype=DOUBLE) if weights is None else weights, columns * ridge, columns)
 
 
-class OneAfterTheOther(TorchDispatchMode):
+class OneAfterTheOther(TorchFunctionMode):
     """Sums and products of matrices add their terms in order, each to all before it."""
 
-    def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        name = str(function)
-        if name == "aten.sum.dim_IntList" and len(args[1]) == 1 and args[0].is_floating_point():
-            found = last(args[0], args[1][0])
-            return found.unsqueeze(args[1][0]) if len(args) > 2 and args[2] else found
-        if name == "aten.sum.default" and args[0].is_floating_point():
-            return last(args[0].flatten(), 0)
-        if name == "aten.dot.default":
-            return last(args[0] * args[1], 0)
-        if name == "aten.mv.default":
-            return last(args[0] * args[1], 1)
-        if name == "aten.mm.default":
-            return last(args[0][:, :, None] * args[1], 1)
+    def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if function in (torch.Tensor.sum, torch.sum) and args[0].is_floating_point():
+            return _sum(*args, **(kwargs or {}))
+        if function in (torch.Tensor.__matmul__, torch.Tensor.matmul, torch.matmul):
+            x, y = args
+            if y.dim() == 1:
+                return last(x * y, x.dim() - 1)
+            return last(x.unsqueeze(-1) * y, x.dim() - 1)
         return function(*args, **(kwargs or {}))
+
+
+def _sum(x: Tensor, dim: int | None = None, keepdim: bool = False) -> Tensor:
+    found = last(x.flatten(), 0) if dim is None else last(x, dim)
+    return found.unsqueeze(dim) if keepdim and dim is not None else found
 
 
 def one_after_the_other(test: Callable[..., None]) -> Callable[..., None]:
