@@ -241,10 +241,11 @@ def test_sums_of_the_largest_terms(kind: str, budget: int | None) -> None:
 
 
 @pytest.mark.parametrize("kind", NORMAL)
+@pytest.mark.parametrize("share", [2.0**-60, 1.0])
 @one_after_the_other
-def test_the_largest_budget_leaves_room(kind: str) -> None:
+def test_the_largest_budget_leaves_room(kind: str, share: float) -> None:
     terms = some(kind, (30, 12)).T.contiguous().abs()
-    error, fixed = some(kind, (12, 1), 1)[:, 0].abs() * 2.0**-60, some(kind, (12, 1), 2)[:, 0]
+    error, fixed = some(kind, (12, 1), 1)[:, 0].abs() * share, some(kind, (12, 1), 2)[:, 0]
     ordered = np.sort(exact(terms), 1)[:, ::-1]
     taken = [exact(fixed) + total(ordered[:, :k], 1) + k * exact(error) for k in range(31)]
     for k in (0, 1, 4, 30):
