@@ -109,6 +109,13 @@ def test_a_column_that_shows_how_it_is_written_is_not_asked_about(command: Comma
         assert command("train", "--data", path, "--target", "income", *flags, "--steps", "1", "--quiet").code == 0
 
 
+def test_cells_that_are_missing_say_nothing_of_how_numbers_are_written(tmp_path: Path) -> None:
+    columns = pay_in(GERMAN, digits=0)
+    whole = read(write_csv(tmp_path / "whole.csv", columns)).unclear
+    holes = read(write_csv(tmp_path / "holes.csv", columns | {"pay": ["", "NA", *columns["pay"][2:]]})).unclear
+    assert whole.keys() == holes.keys() == {"pay"}
+
+
 def test_text_in_parquet_and_npz_is_asked_about_too(tmp_path: Path) -> None:
     pyarrow = pytest.importorskip("pyarrow")
     from pyarrow import parquet
