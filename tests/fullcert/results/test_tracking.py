@@ -116,7 +116,7 @@ def test_the_command_measures_once_for_its_log_and_the_board(
 ) -> None:
     accuracy, asked = bf.Step.accuracy, []
 
-    def counted(step: bf.Step, *arguments: Any, **options: Any) -> bf.certificate.Accuracy:
+    def counted(step: bf.Step, *arguments: Any, **options: Any) -> bf.Accuracy:
         asked.append(step.number)
         return accuracy(step, *arguments, **options)
 
