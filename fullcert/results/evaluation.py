@@ -2,7 +2,7 @@
 shows of it."""
 
 from collections.abc import Sequence
-from dataclasses import fields
+from dataclasses import fields, replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -290,7 +290,9 @@ def _moved(recipe: Recipe, epsilon: float) -> Threat | None:
         return Linf(epsilon, clip=data.valid)
     unit = torch.finfo(recipe.dtype).eps
     subject = threats.Subject(data.test.inputs, encoding, data.classes, data.valid, unit, *recipe.reaches())
-    return threats.moved(subject, epsilon, recipe.options) if encoding.numbers else None
+    # a run that moves no test input may have filled cells with numbers that --valid excludes
+    options = recipe.options if recipe.options.test_epsilon else replace(recipe.options, valid=())
+    return threats.moved(subject, epsilon, options) if encoding.numbers else None
 
 
 def layers(certificate: Made) -> list[dict[str, Any]]:
