@@ -428,7 +428,7 @@ MUTANTS = [Mutant(*row) for row in [
     ("optimum/linearised.py", "dot = directions.vectors @ gradient", "dot = -(directions.vectors @ gradient)", "optimum: the gradient that is left has the wrong sign"),
     ("optimum/linearised.py", "paid = paid + tolerance * (", "paid = paid + 0 * tolerance * (", "optimum: the tolerance of solvers is free"),
     ("optimum/linearised.py", "budgets = torch.arange(1, size + 1", "budgets = torch.arange(0, size", "optimum: errors of one change too few"),
-    ("optimum/linearised.py", "holds = (taken < room", "holds = (taken <= room + 1e-3", "optimum: more is withstood than there is room for"),
+    ("optimum/linearised.py", "holds = (taken < room[left, None])", "holds = (taken <= room[left, None] + 1e-3)", "optimum: more is withstood than there is room for"),
     ("optimum/ranges.py", "sums[:, k + 1] - mine, sums[:, k])", "sums[:, k] - mine, sums[:, k])", "optimum: a row that stays has one change fewer around it"),
     ("optimum/ranges.py", "fixed + own + fewer + slack", "fixed + fewer + slack", "optimum: a changed row does not move itself"),
     ("optimum/ranges.py", "return self.narrowed(found)", "return self.narrowed(first)", "optimum: ranges that were only guessed"),
