@@ -206,13 +206,12 @@ class Recipe:
             raise Mistake(f"this cannot be fitted: {error}") from error
         self.rule = certificate.record["recipe"]
         certificate.record |= {
-            **{
-                "steps": 0,
-                "seed": options.seed,
-                "domain": options.domain,
-                "data": certificate.record["identity"]["data"],
-            },
-            **{"boundflow": bf.__version__, "torch": str(torch.__version__)},
+            "steps": 0,
+            "seed": options.seed,
+            "domain": options.domain,
+            "data": certificate.record["identity"]["data"],
+            "boundflow": bf.__version__,
+            "torch": str(torch.__version__),
             identity.KEY: {**self.identity, **(part or {})},
         }
         return certificate

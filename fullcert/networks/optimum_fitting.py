@@ -67,7 +67,11 @@ def fitted(
     if given.features is not None:
         _features(given.features)
     faced = Situation(
-        len(seen), optimum_rules.share_a_unit(seen.numpy()), classes is None, changed(threat, len(seen)), given.features
+        len(seen),
+        optimum_rules.share_a_unit(seen.cpu().numpy()),
+        classes is None,
+        changed(threat, len(seen)),
+        given.features,
     )
     ruled = optimum_rules.chosen(faced)
     choice = replace(ruled, columns=given.columns or ruled.columns, loss=given.loss or ruled.loss)
@@ -115,7 +119,7 @@ def raw_weights(model: nn.Module) -> tuple[Tensor, Tensor] | None:
             weights = weights / layer.scale
             intercepts = intercepts - weights @ layer.center
         elif isinstance(layer, nn.Linear):  # a scaler that was given
-            intercepts = intercepts + weights @ layer.bias
+            intercepts = intercepts if layer.bias is None else intercepts + weights @ layer.bias
             weights = weights @ layer.weight
         else:
             return None

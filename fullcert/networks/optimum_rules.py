@@ -12,7 +12,7 @@ With ``features="none"`` columns that share no unit are standardised, so that ea
 
 Columns share a unit if they differ in how far they deviate, and none deviates over 5 times as far as the one in the
 middle: pixels do, and so do lengths of petals; an age beside an income does not, nor does a table whose columns were
-all given the same deviation.
+all given the same deviation, or the same span.
 
 A rule looks at n, at the columns without labels, at the kind of target and at what the threat allows, and never at
 labels, so that it chooses the same for every dataset that differs in labels. The numbers were fixed on parts of
@@ -75,13 +75,13 @@ def chosen(faced: Situation) -> Choice:
 
 def share_a_unit(x: np.ndarray) -> bool:
     """Whether columns are measured alike, by how far they deviate; those that do not vary are not asked."""
-    deviations = np.std(x, axis=0)
-    deviations = deviations[deviations > 0]
-    if not len(deviations):
+    deviations, spans = np.std(x, axis=0), np.ptp(x, axis=0)
+    varies = deviations > 0
+    if not varies.any():
         return True
-    middle = float(np.median(deviations))
-    scaled = len(deviations) > 1 and float(np.ptp(deviations)) <= ALIKE * middle
-    return not scaled and float(deviations.max()) <= FAR * middle
+    sizes = deviations[varies], spans[varies]
+    scaled = varies.sum() > 1 and any(float(np.ptp(size)) <= ALIKE * float(np.median(size)) for size in sizes)
+    return not scaled and float(sizes[0].max()) <= FAR * float(np.median(sizes[0]))
 
 
 def record(used: Mapping[str, Any], ruled: Mapping[str, Any]) -> dict[str, Any]:
