@@ -71,6 +71,7 @@ def sweep(
     from fullcert.system import jobs as work
 
     results.check(json)
+    resolve = stepwise(resolve)
     if targets is not None and not attacked:
         raise _mistake("--targets says how many test samples --attacked attacks one by one: give both")
     place = work.place_of(on, address)
@@ -103,6 +104,11 @@ def sweep(
     results.give(json, found)
     if not quiet:
         show(found, out, json)
+
+
+def stepwise(resolve: Callable[[dict[str, Any]], Options]) -> Callable[[dict[str, Any]], Options]:
+    """Options that train step by step unless something is said: runs are joined, and a ridge goes by the threat."""
+    return lambda further: resolve({"fit": "steps", **further})
 
 
 def attack_all(plan: Any, targets: int | None, quiet: bool) -> None:
