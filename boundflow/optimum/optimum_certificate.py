@@ -236,9 +236,6 @@ class OptimumCertificate:
     def save(self, path: str | Path) -> None:
         """One safetensors file without code: data, features and given weights, from which `bf.load` encloses again."""
         assert self.data is not None
-        for optimum in self.optima:
-            if getattr(getattr(optimum, "loss", None), "of_classes", None) is not None:
-                raise BoundFlowError("weights of classes are not written into files: give sample_weights")
         given = [optimum.weights * optimum.rows.scale for optimum in self.optima]
         optimum_files.write(path, self.record, self.nominal, self.features, self.data, given, self.optima[0].changes)
 

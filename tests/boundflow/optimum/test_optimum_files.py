@@ -116,10 +116,3 @@ def test_a_bit_that_changed_and_missing_code_are_refused(tmp_path: Path) -> None
     (tmp_path / "own").write_bytes(bytes(content))
     with pytest.raises(bf.BoundFlowError, match="damaged"):
         bf.load(tmp_path / "own", Squares())
-
-
-def test_what_no_file_holds_is_not_written(tmp_path: Path) -> None:
-    made = certificate("none", "logistic", 0.5)
-    made.optima[0].loss.of_classes = torch.ones(2)
-    with pytest.raises(bf.BoundFlowError, match="weights of classes"):
-        made.save(tmp_path / "weighted")
