@@ -6,6 +6,7 @@ where there are at most 2048 of them, step by step: what is left is what is true
 can have more.
 
     python benchmarks/estimators.py --splits 5 --attack --json out.json
+    python benchmarks/estimators.py --splits 10 --stratified --json out.json    # each table at several numbers of flips
 """
 
 from __future__ import annotations
@@ -37,6 +38,9 @@ TABLES: dict[str, Callable[..., Any]] = {
 }
 
 
+FLIPS = {"wine": (1, 3), "breast cancer": (1, 3, 5, 10), "digits": (1, 3, 5), "iris": (1, 3)}
+
+
 def timed(fit: Callable[..., Any], *data: Any) -> tuple[Any, float]:
     began = time.perf_counter()
     return fit(*data), time.perf_counter() - began
@@ -60,9 +64,10 @@ def attacked(fitted: CertifiedClassifier, x: np.ndarray, y: np.ndarray, test: tu
     return found.attacked_accuracy
 
 
-def measure(table: str, split: int, flips: int, attack: bool = False) -> dict[str, float]:
+def measure(table: str, split: int, flips: int, attack: bool = False, stratified: bool = False) -> dict[str, float]:
     """One split of one table: both estimators on the same rows."""
-    x, x_test, y, y_test = train_test_split(*TABLES[table](return_X_y=True), random_state=split)
+    rows, labels = TABLES[table](return_X_y=True)
+    x, x_test, y, y_test = train_test_split(rows, labels, random_state=split, stratify=labels if stratified else None)
     estimator = CertifiedClassifier(
         flip_labels=flips, **({"way": "steps", "scaler": StandardScaler()} if attack else {})
     )
@@ -78,27 +83,36 @@ def measure(table: str, split: int, flips: int, attack: bool = False) -> dict[st
     }
 
 
+def show(row: dict[str, Any]) -> None:
+    left = f"{row['attacked_score']:.1%}" if "attacked_score" in row else "-"
+    print(f"{row['table']:<15}{row['flips']:>6}{row['certified_score']:>10.1%}{left:>10}{row['score']:>8.1%}", end="")
+    print(f"{row['fit_seconds']:>8.2f}", end="")
+    print(f"{row['logistic_regression']:>22.1%}{row['logistic_regression_seconds']:>8.3f}", flush=True)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--table", nargs="+", choices=TABLES, default=list(TABLES))
     parser.add_argument("--splits", type=int, default=1)
-    parser.add_argument("--flips", type=int, default=1)
+    parser.add_argument("--flips", type=int, nargs="+", default=[1])
+    parser.add_argument(
+        "--stratified", action="store_true", help="every class in its share, at several numbers of flips"
+    )
     parser.add_argument("--attack", action="store_true", help="and what is left when every dataset was tried")
     parser.add_argument("--json", type=Path, help="file for the results")
     options = parser.parse_args()
     warnings.simplefilter("ignore")
     results = []
-    print(
-        f"{'table':<15}{'certified':>10}{'attacked':>10}{'right':>8}{'fit s':>8}{'logistic regression':>22}{'fit s':>8}"
-    )
+    print(f"{'table':<15}{'flips':>6}{'certified':>10}{'attacked':>10}{'right':>8}{'fit s':>8}", end="")
+    print(f"{'logistic regression':>22}{'fit s':>8}")
     for table in options.table:
-        found = [measure(table, split, options.flips, options.attack) for split in range(options.splits)]
-        mean = {name: float(np.mean([one[name] for one in found])) for name in found[0]}
-        results.append({"table": table, "splits": options.splits, "flips": options.flips, **mean})
-        left = f"{mean['attacked_score']:.1%}" if options.attack else "-"
-        print(f"{table:<15}{mean['certified_score']:>10.1%}{left:>10}{mean['score']:>8.1%}", end="")
-        print(f"{mean['fit_seconds']:>8.2f}", end="")
-        print(f"{mean['logistic_regression']:>22.1%}{mean['logistic_regression_seconds']:>8.3f}", flush=True)
+        for flips in FLIPS[table] if options.stratified else options.flips:
+            found = [
+                measure(table, split, flips, options.attack, options.stratified) for split in range(options.splits)
+            ]
+            mean = {name: float(np.mean([one[name] for one in found])) for name in found[0]}
+            results.append({"table": table, "splits": options.splits, "flips": flips, **mean})
+            show(results[-1])
     if options.json:
         options.json.write_text(json.dumps(results, indent=2) + "\n")
 
