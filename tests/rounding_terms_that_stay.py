@@ -68,7 +68,7 @@ LONGER_FORM = (
 )
 
 STAYS: dict[str, str] = {
-    "optimum/branching.py _Search._fit_each: up(lengths * charge, 4)": LONGER,
+    "optimum/branching.py _Search._leads: up(length(center)[:, None] * charge, 4)": LONGER,
     "optimum/branching.py _Search._least: rounding.of_ours(32, slopes.dtype)": (
         "a sigmoid is off by a few roundings, and the eigenvalue takes 26 off. A logit z + h that is rounded has a "
         "slope off by more of them only where |z + h| > 50 and |z| > 26 u: there a tenth of the error of z, at least "
@@ -76,7 +76,7 @@ STAYS: dict[str, str] = {
     ),
     "optimum/branching.py _distances: up(off, 4)": TWICE,
     "optimum/branching.py _distances: up(lost, n)": TWICE,
-    "optimum/branching.py _distances: up(found / least, 2)": LONGER,
+    "optimum/branching.py _distances: up((length(gradient) + up(lost, n) + idle) / least, 2)": LONGER,
     "optimum/branching.py _distances: length(weights)": (
         "twice as much is charged as can be lost; where squares of weights underflow, 128 roundings of 1 for the "
         "function of each row are more than all of its logit"
@@ -91,15 +91,15 @@ STAYS: dict[str, str] = {
     ),
     "optimum/fitting.py logits_of: up(error, 2)": TWICE,
     "optimum/fitting.py left: up(rounding.of_ours(n, value.dtype) * size, n)": TWICE,
-    "optimum/inverse.py Inverse.of: rounding.tiny(self.summands, asked.dtype)": (
+    "optimum/inverse.py Inverse.remainder: rounding.tiny(self.summands, asked.dtype)": (
         "the length of the remainder holds the root of 10 TINY, which is more than all products that underflow"
     ),
-    "optimum/inverse.py Inverse.of: charge (2)": TWICE,
-    "optimum/inverse.py Inverse.of: length(asked)": (
+    "optimum/inverse.py Inverse.remainder: charge (2)": TWICE,
+    "optimum/inverse.py Inverse.remainder: length(asked)": (
         "twice as much is charged as can be lost; where squares underflow, the length of the remainder holds the root "
         "of 10 TINY, and roundings of what is asked are less"
     ),
-    "optimum/inverse.py Inverse.of: length(self.moduli)": (
+    "optimum/inverse.py Inverse.remainder: length(self.moduli)": (
         "twice as much is charged as can be lost, and no square underflows: no ridge is below LEAST^3"
     ),
     "optimum/linearised.py Linearised.asked: up(charge * directions.lengths, 2)": TWICE,
@@ -107,7 +107,7 @@ STAYS: dict[str, str] = {
         "the whole sum is charged 4 clauses + 12 roundings of itself, of which it takes 2 clauses + 2"
     ),
     "optimum/linearised.py Linearised._longest: rounding.of_ours(6, torch.float64)": LONGER,
-    "optimum/linearised.py Linearised.reach: up(direction.abs() @ length(self.gradient.value), len(direction))": LONGER,
+    "optimum/linearised.py Linearised.pull: up(direction.abs() @ length(self.gradient.value), len(direction))": LONGER,
     "optimum/linearised.py Linearised.reach: up(longest, 4)": (
         "what rows pull is made longer by 24 roundings, of which three are taken: the rest pays for three more"
     ),
