@@ -433,6 +433,8 @@ MUTANTS = [Mutant(*row) for row in [
     ("optimum/ranges.py", "fixed + own + fewer + slack", "fixed + fewer + slack", "optimum: a changed row does not move itself"),
     ("optimum/ranges.py", "return self.narrowed(found)", "return self.narrowed(first)", "optimum: ranges that were only guessed"),
     ("optimum/logit_losses.py", "least, most = ((1 + size).clamp_min(2.0)", "least, most = (size.clamp_min(2.0)", "optimum: a flipped hinge pulls too little"),
+    ("optimum/logit_losses.py", "[other.long()] / weights[targets.long()] - 1", "[other.long()] / weights[targets.long()] * 0", "optimum: a wrong label does not change what its row counts"),
+    ("optimum/logit_losses.py", "for end in (low, high)]) * more", "for end in (low, low)]) * more", "optimum: weights of classes at one end of a range"),
     ("optimum/logit_losses.py", "places = [low, high, *(place.clamp(low, high)", "places = [low, *(place.clamp(low, high)", "optimum: chords miss nothing at one end"),
     ("optimum/logit_bounds.py", "up(inputs.radius @ self.moduli(q)", "up(0 * inputs.radius @ self.moduli(q)", "optimum: inputs that move cost nothing"),
     ("optimum/branching.py", "self._settle(part.points, *alone, left if part.budget == 1 else None)", "pass", "optimum: parts without further wrong labels change nothing"),

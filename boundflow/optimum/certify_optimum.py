@@ -16,7 +16,7 @@ from __future__ import annotations
 import copy
 import time
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -61,6 +61,7 @@ def certify_optimum(
     penalise_bias: bool = False,
     features: nn.Module | Callable[[Tensor], Tensor] | None = None,
     sample_weights: Given | None = None,
+    class_weights: Sequence[float] | None = None,
     fitted: bool = False,
     tolerance: float = 0.0,
     width: float = 1.0,
@@ -68,9 +69,10 @@ def certify_optimum(
     """The certificate of the optimum on ``data = (inputs, targets)`` under a threat to labels or targets.
 
     ``head`` is the last layer; it is fitted, or, with ``fitted``, taken as it is, and the gradient that it leaves is
-    charged. ``features`` make what the head sees, fixed and without looking at labels. ``tolerance``: no entry of the
-    gradient of the mean objective, over samples or over their weights, that a solver leaves on other data is larger.
-    Several ``l2``: an answer is certain only if it is the same for each.
+    charged. ``features`` make what the head sees, fixed and without looking at labels. ``class_weights``: how much rows
+    of class 0 and of class 1 count, which a wrong label changes, too (not for squared loss). ``tolerance``: no entry of
+    the gradient of the mean objective, over samples or over their weights, that a solver leaves on other data is
+    larger. Several ``l2``: an answer is certain only if it is the same for each.
     """
     begin = time.perf_counter()
     rounding.require_gradual_underflow()
@@ -81,12 +83,12 @@ def certify_optimum(
     classes, targets = targets_of(loss, head, y)
     changes = Changes.of(threat, y if classes is None else y.long(), classes)
     weights = None if sample_weights is None else torch.as_tensor(sample_weights).double()
+    counted = Counted.of(weights, class_weights, y, loss, tolerance)
     optima: list[Optimum] = []
     for ridge in ridges:
-        rows = Rows.of(found, weights, ridge * len(x), head.bias is not None, penalise_bias)
-        optima.append(
-            optimum_of(rows, changes, targets, loss, width, _given(head, rows) if fitted else None, tolerance)
-        )
+        rows = Rows.of(found, counted.weights, ridge * len(x), head.bias is not None, penalise_bias)
+        options = targets, loss, width, _given(head, rows) if fitted else None, counted
+        optima.append(optimum_of(rows, changes, *options))
     if not fitted:
         head = _fitted(head, optima[0])
     nominal = evaluated(head) if module is None else nn.Sequential(evaluated(module), evaluated(head)).eval()
@@ -159,17 +161,46 @@ def _check_classes(y: Tensor, classes: int) -> None:
         raise ValueError(f"classes must be whole numbers from 0 to {classes - 1}")
 
 
+class Counted(NamedTuple):
+    """How much rows count as they are labelled, what classes count, and how large the gradient of a solver may be."""
+
+    weights: Tensor | None
+    of_classes: Tensor | None
+    tolerance: float
+
+    @staticmethod
+    def of(weights: Tensor | None, by_class: Sequence[float] | None, y: Tensor, loss: str, tolerance: float) -> Counted:
+        """With weights of classes the mean on other data is one over other weights, which the tolerance is for."""
+        if by_class is None:
+            return Counted(weights, None, tolerance)
+        of_classes = _class_weights(by_class, loss)
+        counted = of_classes.to(y.device)[y.long()] * (1.0 if weights is None else weights.to(y.device))
+        return Counted(counted, of_classes, tolerance * float(of_classes.max() / of_classes.min()))
+
+
+def _class_weights(given: Sequence[float], loss: str) -> Tensor:
+    if loss not in ("logistic", "squared_hinge"):
+        raise BoundFlowError(
+            f"class_weights are for logistic and squared_hinge, and not for {loss}: give sample_weights"
+        )
+    found = torch.tensor([float(weight) for weight in given], dtype=torch.float64)
+    if len(found) != 2 or not bool((torch.isfinite(found) & (found > 0)).all()):
+        raise ValueError(f"class_weights are one finite number above 0 for each of the two classes, got {given!r}")
+    return found
+
+
 def optimum_of(
-    rows: Rows, changes: Changes, targets: Tensor, loss: str, width: float, given: Tensor | None, tolerance: float
+    rows: Rows, changes: Changes, targets: Tensor, loss: str, width: float, given: Tensor | None, counted: Counted
 ) -> Optimum:
     if loss == SQUARED:
-        return SquaredOptimum.of(rows, changes, targets, given, tolerance)
+        return SquaredOptimum.of(rows, changes, targets, given, counted.tolerance)
     made = Huber(width) if loss == "huber" else LOSSES[loss]()
+    made.of_classes = counted.of_classes
     if made.penalised and rows.free_intercept:
         raise BoundFlowError(f"{loss} with a free intercept can have several optima: say penalise_bias=True")
     if len(changes.clauses) != 1:
         raise BoundFlowError(f"{loss} is for one budget: write AtMost(k, Labels()), or use loss='squared'")
-    return Observed.of(rows, changes, targets, made, given, tolerance)
+    return Observed.of(rows, changes, targets, made, given, counted.tolerance)
 
 
 def _given(head: nn.Linear, rows: Rows) -> Tensor:
@@ -196,6 +227,7 @@ def _fitted(head: nn.Linear, optimum: Optimum) -> nn.Linear:
 def _record(given: dict[str, Any]) -> dict[str, Any]:
     """What the certificate rests on."""
     x, y, threat = given["x"], given["y"], given["threat"]
+    by_class = given["class_weights"]
     record = {
         "way": "optimum",
         "version": __version__,
@@ -206,6 +238,7 @@ def _record(given: dict[str, Any]) -> dict[str, Any]:
         "loss": given["loss"],
         "l2": given["ridges"],
         "penalise_bias": given["penalise_bias"],
+        **({} if by_class is None else {"class_weights": [float(weight) for weight in by_class]}),
         "intercept": given["head"].bias is not None,
         "width": float(given["width"]),
         "fitted": given["fitted"],
@@ -229,7 +262,14 @@ def identity_of(
     record: dict[str, Any], x: Tensor, y: Tensor, weights: Tensor | None, module: nn.Module | None
 ) -> dict[str, str]:
     """Digests of what a certificate rests on, but for the threat."""
-    names = ("loss", "l2", "penalise_bias", "intercept", "width")
+    names = (
+        "loss",
+        "l2",
+        "penalise_bias",
+        "intercept",
+        "width",
+        *(["class_weights"] if "class_weights" in record else []),
+    )
     return {
         "data": identity.of_tensors(x, y),
         "features": identity.of_value(None if module is None else (identity.of_model(module), module.state_dict())),

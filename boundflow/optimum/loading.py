@@ -17,7 +17,7 @@ from ..files.checked_content import require
 from ..same_program import identity
 from ..same_program.network_probe import require_same
 from . import optimum_files
-from .certify_optimum import features_made, identity_of, optimum_of, targets_of
+from .certify_optimum import Counted, features_made, identity_of, optimum_of, targets_of
 from .changes import Changes
 from .optimum_certificate import OptimumCertificate, evaluated
 from .optimum_files import Held
@@ -61,11 +61,12 @@ def _made(path: str | Path, held: Held, module: nn.Module | None) -> OptimumCert
     classes, targets = targets_of(record["loss"], head, y)
     changes = Changes(optimum_files.clauses(held), y if classes is None else y.long(), classes)
     _require_sense(changes, record)
+    counted = Counted.of(weights, record.get("class_weights"), y, record["loss"], record["tolerance"])
     optima = []
     for ridge, own in zip(record["l2"], given, strict=True):
         require(own.shape == given[0].shape, "the weights for its ridges have different shapes")
-        rows = Rows.of(found, weights, ridge * len(x), bias, bool(record["penalise_bias"]))
-        options = targets, record["loss"], record["width"], own / rows.scale, record["tolerance"]
+        rows = Rows.of(found, counted.weights, ridge * len(x), bias, bool(record["penalise_bias"]))
+        options = targets, record["loss"], record["width"], own / rows.scale, counted
         optima.append(optimum_of(rows, changes, *options))
     del record["budgets"]
     return OptimumCertificate(nominal, module, tuple(optima), record, data=(x, y, weights))

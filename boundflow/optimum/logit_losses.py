@@ -15,6 +15,10 @@ For the logistic loss e is extreme at the ends of the range, or where ``sigmoid'
 m)``, a place that need be known only roughly, since e is flat there. Secants from a fixed point are means of sigmoid'
 over an interval that grows; sigmoid' rises and then falls, and so do the means: the least is at an end of the range.
 psi of the others is piecewise linear, and e is extreme at the ends or at a corner.
+
+**Weights of classes**: a row of class y counts ``of_classes[y]``, so one with another label counts differently, too.
+In units of its own weight it adds ``d = rho psi' - psi``, rho the quotient of the two weights. That is not constant for
+the logistic loss either: d is ``(rho - 1) psi'`` more than without them, and psi' rises with the logit.
 """
 
 from __future__ import annotations
@@ -44,6 +48,7 @@ class Loss(ABC):
     name: str
     steepest = 1.0  # of psi
     regression = False
+    of_classes: Tensor | None = None  # how much rows of class 0 and 1 count
     penalised = False  # whether the optimum is known to be the only one without a free intercept alone
 
     @abstractmethod
@@ -102,6 +107,19 @@ class Loss(ABC):
 
     def beyond(self, targets: Tensor, low: Tensor, high: Tensor) -> tuple[Tensor, Tensor] | None:
         """Bounds of ``d - (y - y')`` where logits lie in [low, high]; None if it is 0."""
+        found = self._beyond(targets, low, high)
+        if self.of_classes is None:
+            return found
+        other, weights = 1 - targets, self.of_classes.to(targets)
+        more = weights[other.long()] / weights[targets.long()] - 1
+        ends = torch.stack([self.slope(end, other) for end in (low, high)]) * more
+        least, most = (torch.zeros_like(low), torch.zeros_like(low)) if found is None else found
+        far = low.abs() + high.abs()
+        off = (more.abs() + 1) * (self.off(far) + EXACT * (1 + far) * _outward())
+        return least + ends.amin(0) - off, most + ends.amax(0) + off
+
+    def _beyond(self, targets: Tensor, low: Tensor, high: Tensor) -> tuple[Tensor, Tensor] | None:
+        """The same where rows of every class count as much."""
         return None
 
 
@@ -176,7 +194,7 @@ class SquaredHinge(Loss):
     def corners(self, targets: Tensor) -> tuple[Tensor, ...]:
         return (2 * targets - 1,)
 
-    def beyond(self, targets: Tensor, low: Tensor, high: Tensor) -> tuple[Tensor, Tensor]:
+    def _beyond(self, targets: Tensor, low: Tensor, high: Tensor) -> tuple[Tensor, Tensor]:
         sign = 2 * targets - 1
         far = torch.maximum(low.abs(), high.abs())
         near = torch.where((low <= 0) & (high >= 0), 0.0, torch.minimum(low.abs(), high.abs()))

@@ -32,7 +32,6 @@ from . import optimum_files
 from .branching import Branched, branched
 from .linearised import largest_budget
 from .logit_bounds import Answers, Inputs, Optimum, difference
-from .logit_losses import Logistic
 from .ranges import Observed
 from .squared import SquaredOptimum
 
@@ -225,8 +224,8 @@ class OptimumCertificate:
     def branched(self, inputs: list[Inputs], label: Tensor, seconds: float) -> Branched:
         """Decide inputs by branching on the rows that are wrong."""
         first, budget = self.optima[0], self.optima[0].changes.budget
-        if len(self.optima) > 1 or not isinstance(first, Observed) or not isinstance(first.loss, Logistic):
-            raise BoundFlowError("branching is for the logistic loss with one ridge; squared loss needs none")
+        if len(self.optima) > 1 or not isinstance(first, Observed) or not first.tilts:
+            raise BoundFlowError("branching is for the logistic loss with one ridge and no weights of classes")
         if budget is None:
             raise NoSmallerThreat("branching is for one budget: write AtMost(k, Labels())")
         return branched(first, inputs[0], label, budget, seconds)

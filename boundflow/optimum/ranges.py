@@ -281,7 +281,7 @@ class Observed:
 
     def ranges(self) -> Ranges | None:
         """Ranges that hold; None where none were found."""
-        bounds = [(self.by_chords, Ranges.inside), (self.by_secants, Ranges.strictly_inside)][: 1 + self._tilts]
+        bounds = [(self.by_chords, Ranges.inside), (self.by_secants, Ranges.strictly_inside)][: 1 + self.tilts]
         if self._many:
             bounds = [(self.by_kept, Ranges.inside), *bounds]
         first = bounds[0][0](self._point()).wider(WIDER)
@@ -307,15 +307,15 @@ class Observed:
         return len(self.rows) ** 2 > MANY
 
     @property
-    def _tilts(self) -> bool:
+    def tilts(self) -> bool:
         """Whether another target tilts the objective, and does nothing else."""
-        return isinstance(self.loss, Logistic)
+        return isinstance(self.loss, Logistic) and self.loss.of_classes is None
 
     def narrowed(self, found: Ranges) -> Ranges:
         """The part of ranges that hold which is left by each bound in turn, for as long as that helps."""
         if self._many:
             return self._passed(found, [self.by_kept])
-        return self._passed(found, [self.by_chords, self.by_secants][: 1 + self._tilts])
+        return self._passed(found, [self.by_chords, self.by_secants][: 1 + self.tilts])
 
     def _passed(self, found: Ranges, bounds: Sequence[Callable[[Ranges], Ranges]]) -> Ranges:
         for _ in range(PASSES):

@@ -50,6 +50,7 @@ class Objective(NamedTuple):
     weights: np.ndarray | None
     intercept: np.ndarray | None
     tolerance: float
+    class_weights: tuple[float, float] | None = None
 
 
 def certify(
@@ -87,6 +88,7 @@ def certify(
         loss=objective.loss,
         l2=objective.ridge / len(inputs),
         penalise_bias=objective.penalised,
+        class_weights=objective.class_weights,
         sample_weights=None if sample_weight is None else np.asarray(sample_weight, dtype=np.float64),
         fitted=given,
         tolerance=objective.tolerance if tolerance is None else tolerance,
@@ -244,6 +246,20 @@ def _without_class_weight(model: Any) -> None:
         )
 
 
+def _class_weights(model: Any) -> tuple[float, float] | None:
+    """How much each of two classes counts, by its name; 1 for what is not named."""
+    if model.class_weight is None:
+        return None
+    if not isinstance(model.class_weight, dict):
+        raise _refuse(
+            model,
+            f"class_weight={model.class_weight!r}",
+            "other labels would change the weights of all rows; name the weights, class_weight={...}",
+        )
+    first, second = (float(model.class_weight.get(name, 1.0)) for name in model.classes_.tolist())
+    return first, second
+
+
 def _two_classes(model: Any) -> None:
     if len(model.classes_) != 2:
         raise _refuse(
@@ -252,7 +268,6 @@ def _two_classes(model: Any) -> None:
 
 
 def _logistic(model: Any) -> Objective:
-    _without_class_weight(model)
     _two_classes(model)
     penalty = model.get_params().get("penalty", "deprecated")
     if model.l1_ratio or penalty not in ("deprecated", "l2"):
@@ -266,18 +281,17 @@ def _logistic(model: Any) -> Objective:
         raise _refuse(model, "intercept_scaling", "use intercept_scaling=1")
     tolerance = model.tol if model.solver in GRADIENT else 0.0
     ridge = float(1 / fractions.Fraction(float(model.C)))
-    return Objective("logistic", ridge, primal, model.coef_, _intercept(model), tolerance)
+    return Objective("logistic", ridge, primal, model.coef_, _intercept(model), tolerance, _class_weights(model))
 
 
 def _svc(model: Any) -> Objective:
-    _without_class_weight(model)
     _two_classes(model)
     if model.loss != "squared_hinge" or model.penalty != "l2":
         raise _refuse(model, "another loss than squared_hinge with l2", "use loss='squared_hinge', penalty='l2'")
     if model.fit_intercept and model.intercept_scaling != 1:
         raise _refuse(model, "intercept_scaling", "use intercept_scaling=1")
     ridge = float(1 / (2 * fractions.Fraction(float(model.C))))
-    return Objective("squared_hinge", ridge, True, model.coef_, _intercept(model), 0.0)
+    return Objective("squared_hinge", ridge, True, model.coef_, _intercept(model), 0.0, _class_weights(model))
 
 
 def _ridge(model: Any) -> Objective:

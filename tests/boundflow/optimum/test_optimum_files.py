@@ -116,3 +116,13 @@ def test_a_bit_that_changed_and_missing_code_are_refused(tmp_path: Path) -> None
     (tmp_path / "own").write_bytes(bytes(content))
     with pytest.raises(bf.BoundFlowError, match="damaged"):
         bf.load(tmp_path / "own", Squares())
+
+
+def test_weights_of_classes_are_read_again(tmp_path: Path) -> None:
+    x, y, asked = torch.randn(40, 3).double(), torch.arange(40) % 2, torch.randn(9, 3).double()
+    made = bf.certify_optimum(
+        nn.Linear(3, 1), (x, y), threat=AtMost(1, Labels()), loss="logistic", l2=0.3, class_weights=(1.0, 3.0)
+    )
+    made.save(tmp_path / "weighted")
+    read, plain = bf.load(tmp_path / "weighted").predict(asked), made.predict(asked)
+    assert torch.equal(read.lower, plain.lower) and torch.equal(read.upper, plain.upper)

@@ -74,6 +74,32 @@ def test_refits_are_inside(seed: int, loss: str) -> None:
         ).all()
 
 
+@pytest.mark.parametrize("loss", ["logistic", "squared_hinge"])
+@pytest.mark.parametrize("seed", range(PROBLEMS // 2))
+def test_a_wrong_label_changes_what_its_row_counts(seed: int, loss: str) -> None:
+    """Weights of classes: refits with the weights of the labels that they are given."""
+    rng, x, y, own, l2, free, test = problem(seed, loss)
+    n, k, tolerance = len(x), int(rng.randint(1, 3)), [0.0, 1e-3][seed % 2]
+    by_class = np.array([1.0, 10.0 ** rng.uniform(-1, 1)])
+    data, threat = (torch.tensor(x), torch.tensor(y).long()), AtMost(k, Labels())
+    certificate = bf.certify_optimum(
+        nn.Linear(x.shape[1], 1), data, threat=threat, loss=loss, l2=l2, penalise_bias=not free, sample_weights=own,
+        class_weights=by_class.tolist(), tolerance=tolerance,
+    )  # fmt: skip
+    found = certificate.predict(test)
+    low, high = found.lower[:, 0].numpy(), found.upper[:, 0].numpy()
+    rows, asked = np.c_[x, np.ones(n)], np.c_[test, np.ones(len(test))]
+    ridge = np.array([l2 * n] * x.shape[1] + [0.0 if free else l2 * n])
+    for _ in range(REFITS if np.isfinite(low).all() else 0):
+        other, places = y.copy(), rng.choice(n, k, replace=False)
+        other[places] = 1 - other[places]
+        theta, left = optimum(loss, rows, other, own * by_class[other.astype(int)], ridge)
+        if left > 1e-6 * n:
+            continue
+        answers, slack = asked @ theta, 1e-7 * (1 + np.abs(asked) @ np.abs(theta))
+        assert (answers >= low - slack).all() and (answers <= high + slack).all()
+
+
 @pytest.mark.parametrize("loss", LOSSES[1:])
 @pytest.mark.parametrize("seed", range(0, PROBLEMS, 3))
 def test_refits_are_inside_where_rows_are_many(seed: int, loss: str, monkeypatch: pytest.MonkeyPatch) -> None:

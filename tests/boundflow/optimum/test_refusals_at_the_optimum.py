@@ -27,6 +27,10 @@ REFUSED = {
     "too many outputs": ({"loss": "logistic"}, ValueError, "one output"),
     "labels that are no classes": ({"data": (X, Y + 1)}, ValueError, "from 0 to 1"),
     "a free intercept": ({"loss": "squared_hinge", "head": nn.Linear(3, 1)}, bf.BoundFlowError, "penalise_bias"),
+    "weights of classes for squared loss": ({"class_weights": [1, 2]}, bf.BoundFlowError, "sample_weights"),
+    "weights of three classes": (
+        {"class_weights": [1, 2, 3], "loss": "logistic", "head": nn.Linear(3, 1)}, ValueError, "two classes"
+    ),
     "negative weights": ({"sample_weights": -torch.ones(20)}, ValueError, "at least 0"),
     "tiny weights": (
         {"sample_weights": 0 * X[:, 0] + 1e-200},
@@ -37,7 +41,7 @@ REFUSED = {
     "a ridge that scaling loses": ({"data": (X * 1e85, Y), "l2": 1e-150}, ValueError, "l2 is too small"),
     "features that draw": ({"features": lambda x: x + torch.rand(1)}, bf.UnsupportedProgram, "draw"),
     "features of a batch": ({"features": lambda x: x - x.mean(0)}, bf.UnsupportedProgram, "other rows"),
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("name", REFUSED)

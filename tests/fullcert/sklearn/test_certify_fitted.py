@@ -25,7 +25,9 @@ MODELS = [
     LogisticRegression(C=0.01, solver="saga", max_iter=500),
     LogisticRegression(C=0.01, solver="liblinear"),
     LogisticRegression(C=0.01, fit_intercept=False),
+    LogisticRegression(C=0.01, class_weight={"benign": 2.0}),
     LinearSVC(C=0.001),
+    LinearSVC(C=0.001, class_weight={"malignant": 1.2}),
     RidgeClassifier(alpha=300),
     RidgeClassifier(alpha=300, fit_intercept=False),
 ]
@@ -105,6 +107,7 @@ def test_several_classes_and_numbers() -> None:
 REFUSED = {
     "another model": (HuberRegressor(), "none of LogisticRegression"),
     "class weights": (RidgeClassifier(class_weight="balanced"), "class_weight"),
+    "balanced weights": (LogisticRegression(class_weight="balanced"), "weights of all rows"),
     "an l1 penalty": (LogisticRegression(l1_ratio=1.0, solver="saga", max_iter=5), "l2"),
     "no ridge": (LogisticRegression(C=np.inf, max_iter=5), "C=inf"),
     "a hinge": (LinearSVC(loss="hinge", max_iter=5), "squared_hinge"),
