@@ -117,6 +117,11 @@ LAWS = {  # file -> tests that go first: exact arithmetic, in the room that the 
     "operators/softmax.py": ["softmax_of_sets", "rule_laws"],
     "operators/normalisation.py": ["normalisation_of_sets", "rule_laws"],
     "files/certificate_files.py": ["saved"],
+    "optimum/inverse.py": ["linear_laws"],
+    "optimum/linearised.py": ["linear_laws"],
+    "optimum/many_rows.py": ["linear_laws"],
+    "optimum/ranges.py": ["linear_laws"],
+    "optimum/training_rows.py": ["linear_laws"],
     "answers/prediction.py": ["answers"],
     "answers/cuts.py": ["answers"],
     **dict.fromkeys(

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 
 import numpy as np
 import pytest
 import torch
-from refits import optimum
+from refits import optimum, slope
 from torch import nn
 
 import boundflow as bf
@@ -146,3 +147,34 @@ def test_bounds_of_every_budget_are_those_of_withstands() -> None:
     value = made[4].withstands(test).value
     for k in (1, 2):
         assert torch.equal(value >= k, made[k].predict(test).certified)
+
+
+@pytest.mark.parametrize("expected", [None, 0.4, 30.0])  # how far rows go, as directions of many rows are made for it
+@pytest.mark.parametrize("loss", ["logistic", "squared_hinge"])
+def test_rows_stay_in_their_ranges(loss: str, expected: float | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also in the datasets that move them most, whether their own target stands or differs."""
+    if expected is not None:
+        monkeypatch.setattr(ranges, "MANY", 0)
+        monkeypatch.setattr(ranges, "EXPECTED", expected)
+    rng = np.random.RandomState(0)
+    n, k = 40, 3
+    x = np.c_[rng.randn(n, 2), np.ones(n)]
+    l2 = 0.12 if loss == "logistic" else 1.5
+    y, ridge = (x[:, 0] + 0.5 * rng.randn(n) > 0).astype(float), np.full(3, l2 * n)
+    certificate = bf.certify_optimum(
+        nn.Linear(2, 1), (torch.tensor(x[:, :2]), torch.tensor(y).long()), threat=AtMost(k, Labels()), loss=loss,
+        l2=l2, penalise_bias=True,
+    )  # fmt: skip
+    found = certificate.optima[0].ranges()
+    still, changed = (ends.numpy() for ends in found)
+    theta, _ = optimum(loss, x, y, np.ones(n), ridge)
+    curved = slope(loss, x @ theta, y, 1.0)[1]
+    made = x @ np.linalg.solve((x.T * curved) @ x + np.diag(ridge), x.T) * (1 - 2 * y)
+    for row, side in itertools.product(range(0, n, 4), (-1, 1)):
+        for own in (False, True):
+            places = np.argsort(side * made[row] - 1e9 * (np.arange(n) == row) * (-1) ** own)[-k:]
+            other = y.copy()
+            other[places] = 1 - other[places]
+            moved = x @ (optimum(loss, x, other, np.ones(n), ridge)[0] - theta)
+            ends = np.where((other != y)[:, None], changed, still)
+            assert (moved >= ends[:, 0] - 1e-9).all() and (moved <= ends[:, 1] + 1e-9).all()
