@@ -108,6 +108,7 @@ def of_command(case: str, options: argparse.Namespace) -> Iterator[Work]:
     """What `fullcert train` does with flipped labels, by its own rules."""
     for flips in FLIPS[case]:
         given = {"dataset": case, "data_dir": str(folder()), "flip_labels": flips, "device": options.device}
+        given["fit"] = "steps"  # which are attacked
         recipe = training.Recipe(resolve({**given, "seed": options.seed}, {}))
         x, y = (torch.as_tensor(part)[: options.samples] for part in recipe.observed())
         inputs, labels = recipe.tensors(recipe.data.test)

@@ -342,8 +342,15 @@ def way_of(chosen: Mapping[str, Any], options: Options) -> str:
         return options.fit
     given = {name: chosen[name] for name in OF_STEPS if chosen.get(name) is not None}
     stepwise = given.keys() - {"hidden"} or given.get("hidden", "none") != "none"
-    table = inputs_of(chosen) in (recipes.COLUMNS, recipes.UNIT_COLUMNS) and options.hidden == "none"
-    return "optimum" if table and not stepwise and labels_alone(options) else "auto"
+    columns = inputs_of(chosen) in (recipes.COLUMNS, recipes.UNIT_COLUMNS) and options.hidden == "none"
+    return "optimum" if columns and not stepwise and labels_alone(options) and not of_images(options) else "auto"
+
+
+def of_images(options: Options) -> bool:
+    """Whether a built-in dataset has images; a table never has."""
+    from fullcert.data.datasets.catalogue import ABOUT, listed
+
+    return options.data is None and len(ABOUT[listed(options.dataset)].shape) > 1
 
 
 def labels_alone(options: Options) -> bool:

@@ -91,8 +91,8 @@ class Answers:
 
 
 def as_asked(certificate: Made, x: Tensor) -> Tensor:
-    """Inputs in the precision of the plain model."""
-    return x.to(next(certificate.nominal.parameters()).dtype)
+    """Inputs in the precision of the plain model, which is that of the run, and double at the optimum."""
+    return x.double() if isinstance(certificate, bf.OptimumCertificate) else x
 
 
 def asked(recipe: Recipe, drawn: bool) -> int:

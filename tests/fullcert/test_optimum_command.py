@@ -11,6 +11,7 @@ from commands import Command, run_main, write_csv
 from sklearn.datasets import load_breast_cancer
 
 from fullcert.experiment import runs
+from fullcert.experiment.options import resolve
 from fullcert.results import beside
 
 
@@ -106,3 +107,8 @@ def test_whoever_names_steps_gets_steps(table: Path, command: Command, tmp_path:
     assert "fit" not in json.loads(command("train", *words, "--epochs", "1").out)
     (tmp_path / "old.toml").write_text("epochs = 2\nlr = 0.5\n")
     assert json.loads(command("train", *words, "--config", tmp_path / "old.toml").out)["steps"] == 2
+
+
+@pytest.mark.parametrize(("name", "way"), [("digits", "auto"), ("mnist-1-7", "auto"), ("breast-cancer", "optimum")])
+def test_built_in_images_are_trained_step_by_step(name: str, way: str) -> None:
+    assert resolve({"dataset": name, "flip_labels": 1}, {}).fit == way
