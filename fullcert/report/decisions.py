@@ -49,6 +49,12 @@ class Decisions:
     order: str  # in which the list is
 
 
+OPEN = {
+    False: "the bounds could not decide",
+    True: "for each there are allowed data that change it, as far as rounding can tell",
+}
+
+
 def decisions(evaluation: dict[str, Any]) -> Decisions | None:
     """Which predictions are settled, and which are open."""
     rows = evaluation["samples"]
@@ -67,10 +73,18 @@ def decisions(evaluation: dict[str, Any]) -> Decisions | None:
     shown = sorted(abstained, key=_nearness)
     return Decisions(
         _sentence(len(settled), "nobody within the threat could have changed {}", wrong(settled)),
-        _sentence(len(abstained), "the bounds could not decide", wrong(abstained)),
+        _sentence(len(abstained), OPEN[is_exact(evaluation)], wrong(abstained)),
         [_review(row) for row in shown[:LISTED]],
         max(0, len(abstained) - LISTED),
         "those nearest to certain first",
+    )
+
+
+def is_exact(evaluation: dict[str, Any]) -> bool:
+    """Whether what is open can be changed: at the optimum of squared loss, for inputs that are taken as they are."""
+    said = {label: value for _, pairs in evaluation.get("details", ()) for label, value in pairs}
+    return (
+        "fit" in said and str(said.get("loss", "")).startswith("squared") and said.get("test inputs") == "as they are"
     )
 
 

@@ -112,3 +112,9 @@ def test_whoever_names_steps_gets_steps(table: Path, command: Command, tmp_path:
 @pytest.mark.parametrize(("name", "way"), [("digits", "auto"), ("mnist-1-7", "auto"), ("breast-cancer", "optimum")])
 def test_built_in_images_are_trained_step_by_step(name: str, way: str) -> None:
     assert resolve({"dataset": name, "flip_labels": 1}, {}).fit == way
+
+
+def test_the_report_says_what_holds_at_an_optimum(run: Path) -> None:
+    page = (run / "report.html").read_text()
+    assert "every solver reaches" in page and "initial weights" not in page and "not complete" not in page
+    assert "could not decide" not in page and "allowed data that change it" in page
