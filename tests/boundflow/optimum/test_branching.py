@@ -13,6 +13,8 @@ from torch import nn
 
 import boundflow as bf
 from boundflow.optimum import branching
+from boundflow.optimum.logit_bounds import Inputs
+from boundflow.optimum.ranges import Observed
 from boundflow.threats import AtMost, Labels
 
 PROBLEMS = 60 if os.environ.get("BOUNDFLOW_THOROUGH") else 6
@@ -66,3 +68,41 @@ def test_no_lead_is_above_that_of_the_observed_labels() -> None:
     open_to_chords = ~certificate.predict(test).certified
     assert bool((open_to_chords & (found.lead > 0)).any())
     assert bool((found.lead <= observed + 1e-6).all())
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_ranges_of_a_part_hold_all_of_its_datasets(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those of the part above, moved by how far its own fit is from there; and every row in doubt is in some part."""
+    monkeypatch.setattr(branching, "WIDTH", 3)
+    monkeypatch.setattr(branching._Search, "_attack", lambda *_: None)  # which would settle what is open
+    rng = np.random.RandomState(seed)
+    n, d, l2 = 10, 2, 0.05
+    x = rng.randn(n, d)
+    y = (x[:, 0] + 0.8 * rng.randn(n) > 0).astype(int)
+    y[:2] = 0, 1
+    certificate = bf.certify_optimum(
+        nn.Linear(d, 1), (torch.tensor(x), torch.tensor(y)), threat=AtMost(3, Labels()), loss="logistic", l2=l2,
+        penalise_bias=True,
+    )  # fmt: skip
+    whole = certificate.optima[0]
+    assert isinstance(whole, Observed)
+    center = Inputs(whole.rows.asked(torch.tensor(x)))
+    search = branching._Search(whole, center, torch.tensor(y), np.inf)
+    others = torch.arange(1, n)
+    part = branching.Part((0,), others, 2, torch.arange(n), branching.Above(whole, whole.ranges()))
+    of_part = search._observed(part)
+    ranges = search._ranges(part, of_part)
+    assert ranges is not None
+    rows, own = np.c_[x, np.ones(n)], of_part.logits[0].numpy()
+    for count in range(3):
+        for places in itertools.combinations(range(1, n), count):
+            other = y.astype(float)
+            other[[0, *places]] = 1 - other[[0, *places]]
+            moved = rows @ optimum("logistic", rows, other, np.ones(n), np.full(d + 1, l2 * n))[0] - own
+            for row, move in enumerate(moved):
+                low, high = (ranges.changed if row in places else ranges.still)[row].tolist()
+                assert low - 1e-7 <= move <= high + 1e-7, (row, places)
+    parts = search._divided(part, torch.zeros(n, dtype=torch.bool))
+    if parts:
+        assert {row for one in parts for row in (*one.wrong[1:], *one.others.tolist())} == set(others.tolist())
+        assert set(parts[-1].others.tolist()) | {one.wrong[-1] for one in parts[:-1]} == set(others.tolist())
