@@ -111,7 +111,9 @@ def test_what_shares_a_unit() -> None:
         "load_iris": True, "load_digits": True, "load_wine": False, "load_breast_cancer": False, "load_diabetes": False
     }  # fmt: skip
     scaled = StandardScaler().fit_transform(load_iris(return_X_y=True)[0])
-    assert not optimum_rules.share_a_unit(scaled) and optimum_rules.share_a_unit(np.ones((5, 2)))
+    spans = scaled / np.ptp(scaled, axis=0)
+    assert not optimum_rules.share_a_unit(scaled) and not optimum_rules.share_a_unit(spans)
+    assert optimum_rules.share_a_unit(np.ones((5, 2)))
 
 
 def test_the_rule_goes_by_rows_columns_and_threat() -> None:
