@@ -235,6 +235,8 @@ class OptimumCertificate:
     def save(self, path: str | Path) -> None:
         """One safetensors file without code: data, features and given weights, from which `bf.load` encloses again."""
         assert self.data is not None
+        if self.data[0].dim() != 2:
+            raise BoundFlowError("files hold tables: certify features(x), and give features(x) of what is asked, too")
         given = [optimum.weights * optimum.rows.scale for optimum in self.optima]
         optimum_files.write(path, self.record, self.nominal, self.features, self.data, given, self.optima[0].changes)
 

@@ -126,3 +126,15 @@ def test_weights_of_classes_are_read_again(tmp_path: Path) -> None:
     made.save(tmp_path / "weighted")
     read, plain = bf.load(tmp_path / "weighted").predict(asked), made.predict(asked)
     assert torch.equal(read.lower, plain.lower) and torch.equal(read.upper, plain.upper)
+
+
+def test_images_are_refused_before_anything_is_written(tmp_path: Path) -> None:
+    images, labels = torch.rand(12, 1, 5, 5).double(), torch.arange(12) % 2
+    features = bf.optimum.PatchFeatures(images, 2, size=3)
+    options = {"threat": AtMost(1, Labels()), "l2": 0.1}
+    made = bf.certify_optimum(nn.Linear(8, 2), (images, labels), features=features, **options)
+    with pytest.raises(bf.BoundFlowError, match="files hold tables"):
+        made.save(tmp_path / "images")
+    assert not (tmp_path / "images").exists()
+    bf.certify_optimum(nn.Linear(8, 2), (features(images), labels), **options).save(tmp_path / "table")
+    assert bool(torch.isfinite(bf.load(tmp_path / "table").predict(features(images)).lower).all())
